@@ -221,13 +221,11 @@ def listing() -> Read:
     from torchsplit_core.hardware.layouts import layout_fault
     from torchsplit_core.values import PlacedProfile
 
-    names = ("smi", "lgi", "mig_parted")
-
     def read(data: bytes) -> None:
         parts = [*_text(data).split("---\n"), "", ""]
-        texts = {name: HostText(text, name) for name, text in zip(names, parts, strict=False) if text}
-        types = None if "smi" in texts else ["A100-40GB", "A30-24GB"]
-        state = state_of_texts(**texts, types=types, host="node0")
+        smi, lgi, mig_parted = (HostText(text, "text") if text else None for text in parts[:3])
+        types = None if smi else ["A100-40GB", "A30-24GB"]
+        state = state_of_texts(smi, lgi, mig_parted, types=types, host="node0")
         assert read_text(write_text(state))[1] == state, "another state when written and read again"
         for gpu in state.gpus:
             placed = [PlacedProfile(item.profile, item.start) for item in gpu.instances]

@@ -22,7 +22,7 @@ from torchsplit_core.hardware.host_state.from_texts import (
     read_text_file,
     state_of_texts,
 )
-from torchsplit_core.hardware.layouts import layout_fault, placements_of
+from torchsplit_core.hardware.layouts import placements_of
 from torchsplit_core.hardware.replay import ReplayNvml
 from torchsplit_core.values import WHOLE_GPU, ForeignTenant, HostState, InputFault, PlacedProfile
 
@@ -207,10 +207,11 @@ def test_what_the_texts_say_of_mig_mode():
         return [gpu.mig_enabled for gpu in texts(*given, **more).gpus]
 
     idle = A100_LIST.splitlines()[0]
-    two = f"{idle}\n{idle.replace('GPU 0', 'GPU 1')}"
+    second = idle.replace("GPU 0", "GPU 1").replace("GPU-e86c", "GPU-77aa")
+    two = f"{idle}\n{second}"
     assert modes(two) == [None, None] == modes(two, NO_INSTANCES), "one of them is on"
     assert modes(two, NO_DEVICES) == [False, False]
-    assert modes(f"{A100_LIST}{idle.replace('GPU 0', 'GPU 1')}", A100_ROWS) == [True, None]
+    assert modes(A100_LIST + second, A100_ROWS) == [True, None]
     on = texts(idle, NO_INSTANCES).gpus[0]
     assert (on.mig_enabled, on.instances) == (True, ()), (
         "nothing can run on a GPU in MIG mode without instances"
@@ -258,6 +259,7 @@ YAML_BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nversion: v1\nmig-configs: *b\n"
     ({"smi": A100_ROWS}, "list.txt: line 1 is '|   0  MIG 3g"),
     ({"smi": A100_LIST[:110]}, "list.txt: line 3 is 'MIG 3g.20gb', which nvidia-smi -L does not print"),
     ({"smi": A100_LIST + A100_LIST}, "list.txt: lists GPU 0 twice"),
+    ({"smi": A100_LIST.replace("MIG-a28a", "MIG-c738"), "lgi": A100_ROWS}, "has the UUID 'MIG-c738' a second time"),
     ({"smi": "  MIG 3g.20gb     Device  0: (UUID: MIG-c738)"}, "list.txt: line 1 is"),
     ({"smi": "\x1b[2J" * 99}, "list.txt: line 1 is"),
     ({"smi": UNKNOWN_CARD}, "list.txt: GPU 0 is 'NVIDIA Made Up 12GB', which is not in the catalogue"),
@@ -328,10 +330,3 @@ def test_bad_files_are_refused(tmp_path):
             read_text_file(name)
     path.write_text("\ufeff" + A100_LIST, encoding="utf-8")
     assert read_text_file(str(path)).text == A100_LIST
-
-
-def test_a_driver_whose_instances_overlap_is_refused(tmp_path):
-    nvml = replay(tmp_path, "a100_40gb_two_halves.json")
-    assert layout_fault(gpu_type("A100-40GB"), [PlacedProfile("3g.20gb", 3)])
-    with pytest.raises(InputFault, match="cannot stand together"):
-        texts(list_text(nvml), instances_text(nvml).replace("4:4", "0:4"))

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.host_state.smi_listings import Placed, Processes, Refusal, gpu_entry
-from torchsplit_core.hardware.layouts import layout_fault, placements_of
+from torchsplit_core.hardware.layouts import placements_of
 from torchsplit_core.values import (
     WHOLE_GPU,
     ForeignTenant,
     InputFault,
-    PlacedProfile,
     StateGpu,
     StateInstance,
     quoted,
@@ -38,17 +37,8 @@ def state_gpu(
     mode: bool | None,
     placed: Sequence[Placed],
     processes: Processes,
-    where: str,
 ) -> StateGpu:
-    """The entry of a GPU. Raises InputFault where its instances cannot stand together."""
-    fault = layout_fault(gpu_type(kind), [PlacedProfile(item.profile, item.start) for item in placed])
-    if fault is not None:
-        names = ", ".join(slice_name(item.profile, item.start) for item in placed)
-        raise InputFault(
-            where,
-            f"{names} cannot stand together on a {kind}: {fault}",
-            "Check that this is the listing of that card.",
-        )
+    """The entry of a GPU."""
     entry = gpu_entry(gpu_id, uuid, kind, mode, placed, processes)
     instances = tuple(
         StateInstance(

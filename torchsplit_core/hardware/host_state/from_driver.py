@@ -14,6 +14,7 @@ from torchsplit_core.hardware.host_state.smi_listings import (
     type_name,
     unknown_card,
 )
+from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.hardware.nvml import GpuListing, MigDeviceListing, Nvml, NvmlFault
 from torchsplit_core.values import HostState, InputFault, StateGpu
 
@@ -53,6 +54,7 @@ def state_of_driver(
         raise InputFault(
             WHERE, " ".join(("has no GPU that can be read.", *notes)), "Name texts: --smi, --lgi."
         )
+    check_state(HostState(tuple(gpus)), WHERE)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return HostState(tuple(gpus), now), tuple(notes)
 
@@ -75,7 +77,7 @@ def _gpu(
             processes = None
             profiles = [(item.profile or item.name, item.uuid) for item in devices]
             placed = forced_placement(kind, profiles, where, AS_ROOT)
-    return state_gpu(gpu_id, gpu.uuid, kind, gpu.mig_current, placed, processes, where)
+    return state_gpu(gpu_id, gpu.uuid, kind, gpu.mig_current, placed, processes)
 
 
 def _instances(

@@ -20,6 +20,7 @@ from torchsplit_core.hardware.host_state.smi_listings import (
     placed_instances,
     type_name,
 )
+from torchsplit_core.hardware.host_state.validity import check_state, has_mig
 from torchsplit_core.values import HostState, InputFault, StateGpu, quoted, system_reason
 
 LARGEST_TEXT_BYTES = 64 * 2**10
@@ -103,7 +104,9 @@ def state_of_texts(
         )
     if not gpus:
         raise InputFault(smi.where if smi else "", "lists no GPU of the catalogue", "See Help for its types.")
-    return HostState(tuple(gpus))
+    state = HostState(tuple(gpus))
+    check_state(state, ", ".join(text.where for text in (smi, lgi, mig_parted) if text is not None))
+    return state
 
 
 _SAME_HOST = "Give texts of one host, taken one right after the other."
@@ -146,26 +149,23 @@ class _Reader:
             config = config_of(self.configs, gpu.number, kind, self.mig_parted.where)
         mode: bool | None = None
         if config is not None:
-            mode = config.enabled if gpu_type(kind).divided == "mig" else None
+            mode = config.enabled if has_mig(gpu_type(kind)) else None
         elif gpu.devices or rows or (self.lgi is not None and not self.is_off and self.is_single):
             mode = True
-        elif self.is_off and gpu_type(kind).divided == "mig":
+        elif self.is_off and has_mig(gpu_type(kind)):
             mode = False
-        placed, where = self._placed(gpu, kind, rows, config)
-        if placed and not mode:
-            raise InputFault(where, f"has instances on GPU {gpu.number}, where MIG is off", _SAME_HOST)
-        return state_gpu(gpu_id, gpu.uuid or None, kind, mode, placed, None, where)
+        return state_gpu(gpu_id, gpu.uuid or None, kind, mode, self._placed(gpu, kind, rows, config), None)
 
     def _placed(
         self, gpu: ListedGpu, kind: str, rows: Sequence[ListedInstance], config: MigConfig | None
-    ) -> tuple[list[Placed], str]:
-        """The instances of a GPU, and the text that they are from."""
+    ) -> list[Placed]:
+        """The instances of a GPU."""
         if self.lgi is not None:
             where = f"{self.lgi.where}: GPU {gpu.number}"
             with refusals():
                 placed = placed_instances(rows, gpu.devices, kind, tables(), where)
             self._compare([item.profile for item in placed], config, where)
-            return placed, where
+            return placed
         profiles: list[tuple[str, str | None]] = [(item.profile, item.uuid) for item in gpu.devices]
         if self.smi is not None:
             where = f"{self.smi.where}: GPU {gpu.number}"
@@ -176,8 +176,8 @@ class _Reader:
             where = f"{self.mig_parted.where}: GPU {gpu.number}"
             profiles = [(name, None) for name in config.profiles]
         else:
-            return [], ""
-        return forced_placement(kind, profiles, where, _STARTS), where
+            return []
+        return forced_placement(kind, profiles, where, _STARTS)
 
     def _compare(self, names: Sequence[str], config: MigConfig | None, where: str) -> None:
         """Raises InputFault where mig-parted counts other instances."""
