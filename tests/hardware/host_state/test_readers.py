@@ -212,6 +212,7 @@ def test_what_the_texts_say_of_mig_mode():
     assert modes(two) == [None, None] == modes(two, NO_INSTANCES), "one of them is on"
     assert modes(two, NO_DEVICES) == [False, False]
     assert modes(A100_LIST + second, A100_ROWS) == [True, None]
+    assert modes(idle.replace("NVIDIA A100-SXM4-40GB", "Tesla T4"), NO_INSTANCES) == [None]
     on = texts(idle, NO_INSTANCES).gpus[0]
     assert (on.mig_enabled, on.instances) == (True, ()), (
         "nothing can run on a GPU in MIG mode without instances"
@@ -232,6 +233,9 @@ def test_an_export_of_unlike_cards_goes_by_devices_and_pci_ids():
     assert [len(gpu.instances) for gpu in state.gpus] == [2, 2, 1]
     with pytest.raises(InputFault, match="has no entry for GPU 2, a T4-16GB"):
         texts(parted=text, types=["A100-40GB", "A100-40GB", "T4-16GB"])
+    with_t4 = text + "  - {device-filter: 0x1EB810DE, devices: all, mig-enabled: false}\n"
+    idle = texts(parted=with_t4, types=["A100-40GB", "A100-40GB", "T4-16GB"]).gpus[2]
+    assert [(item.profile, item.tenants) for item in idle.instances] == [(WHOLE_GPU, None)]
     with pytest.raises(InputFault, match="has GPU 1, of 1 GPUs"):
         texts(parted=text, types=["A100-40GB"])
 
@@ -240,6 +244,8 @@ def test_an_export_beside_listings_gets_its_starts_from_them():
     text = export("{devices: all, mig-enabled: true, mig-devices: {3g.20gb: 2}}")
     assert texts(A100_LIST, A100_ROWS, text) == texts(A100_LIST, A100_ROWS)
     assert texts(None, A100_ROWS, text, types=["A100-40GB"]).gpus[0].instances[1].start == 4
+    renamed = (each.replace("3g.20gb", "3g.19gb") for each in (A100_LIST, A100_ROWS, text))
+    assert texts(*renamed) == texts(A100_LIST, A100_ROWS), "a driver may have other names, the same in all"
     for other in ("{3g.20gb: 1}", "{3g.20gb: 1, 4g.20gb: 1}"):
         with pytest.raises(InputFault, match="Give texts of one host"):
             texts(A100_LIST, A100_ROWS, text.replace("{3g.20gb: 2}", other))
@@ -265,6 +271,7 @@ YAML_BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nversion: v1\nmig-configs: *b\n"
     ({"smi": UNKNOWN_CARD}, "list.txt: GPU 0 is 'NVIDIA Made Up 12GB', which is not in the catalogue"),
     ({"smi": UNKNOWN_CARD, "skip_unknown": True}, "list.txt: lists no GPU of the catalogue"),
     ({"smi": A100_LIST, "types": ["A30-24GB"] * 2}, "--gpus: has 2 GPUs, list.txt 1"),
+    ({"smi": A100_LIST, "types": ["CPU-8c"]}, "--gpus: has 'CPU-8c', the cores of a host"),
     ({"smi": A100_LIST, "types": ["A100"]}, "unknown GPU type 'A100'"),
     ({"smi": A100_LIST.replace("3g.20gb", "3g.21gb")}, "A100-40GB has no profile '3g.21gb'. Did you mean 3g.20gb"),
     ({"smi": A100_LIST.replace("3g", "4g")}, "2 4g.20gb do not fit on one A100-40GB together"),

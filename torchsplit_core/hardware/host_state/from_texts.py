@@ -114,6 +114,11 @@ _STARTS = "Add --lgi FILE, the output of nvidia-smi mig -lgi run as root: it has
 
 
 def _listed(smi: HostText | None, types: Sequence[str] | None) -> list[ListedGpu]:
+    for kind in types or ():
+        if gpu_type(kind).divided == "cores":
+            raise InputFault(
+                "--gpus", f"has {quoted(kind)}, the cores of a host", "Name the host's GPUs alone."
+            )
     if smi is None:
         if types is None:
             problem = "the types of the GPUs are not given"
@@ -150,10 +155,11 @@ class _Reader:
         mode: bool | None = None
         if config is not None:
             mode = config.enabled if has_mig(gpu_type(kind)) else None
-        elif gpu.devices or rows or (self.lgi is not None and not self.is_off and self.is_single):
+        elif gpu.devices or rows:
             mode = True
-        elif self.is_off and has_mig(gpu_type(kind)):
-            mode = False
+        elif has_mig(gpu_type(kind)) and self.lgi is not None and (self.is_off or self.is_single):
+            # Without rows it says of the only GPU, or of all, whether MIG is on.
+            mode = not self.is_off
         return state_gpu(gpu_id, gpu.uuid or None, kind, mode, self._placed(gpu, kind, rows, config), None)
 
     def _placed(
@@ -164,7 +170,8 @@ class _Reader:
             where = f"{self.lgi.where}: GPU {gpu.number}"
             with refusals():
                 placed = placed_instances(rows, gpu.devices, kind, tables(), where)
-            self._compare([item.profile for item in placed], config, where)
+            # Both with the driver's names, which may differ from the catalogue's.
+            self._compare([row.profile for row in rows], config, where)
             return placed
         profiles: list[tuple[str, str | None]] = [(item.profile, item.uuid) for item in gpu.devices]
         if self.smi is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchsplit_core.hardware.catalogue import gpu_type
+from torchsplit_core.hardware.host_state.products import tables
 from torchsplit_core.values import InputFault, quoted
 
 _REMEDY = "Give the output of nvidia-mig-parted export, as YAML or JSON."
@@ -29,9 +30,13 @@ class MigConfig:
 
     def covers(self, index: int, kind: str) -> bool:
         """Whether it is of this GPU."""
-        by_index = self.devices is None or index in self.devices
+        if self.devices is not None and index not in self.devices:
+            return False
         ids = {number.lower() for number in gpu_type(kind).pci_device_ids}
-        return by_index and (not self.filters or bool(ids.intersection(self.filters)))
+        # The catalogue has no ids of cards without MIG: theirs are those that it does not know.
+        return not self.filters or any(
+            number in ids if ids else number not in tables()["pci"] for number in self.filters
+        )
 
 
 def read_export(text: str, where: str) -> tuple[MigConfig, ...]:
