@@ -118,7 +118,7 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
-        "torchsplit_core.cli.capture:add_capture_command",
+        "torchsplit_core.cli.hosts.capture:add_capture_command",
         (_output_options,),
         {"capture": "write what stands on a host's GPUs now: MIG instances, their starts, who uses them"},
     ),

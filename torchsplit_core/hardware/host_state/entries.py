@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torchsplit_core.hardware.catalogue import gpu_type
-from torchsplit_core.hardware.host_state.smi_listings import Placed, Processes, Refusal, gpu_entry
+from torchsplit_core.hardware.host_state.smi_listings import ListingFault, Placed, Processes, gpu_entry
 from torchsplit_core.hardware.layouts import placements_of
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -23,11 +23,11 @@ from torchsplit_core.values import (
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Inside the block, a Refusal of the listings' reader is an InputFault."""
+    """Inside the block, a ListingFault of the listings' reader is an InputFault."""
     try:
         yield
-    except Refusal as refusal:
-        raise InputFault(*refusal.args) from None
+    except ListingFault as fault:
+        raise InputFault(*fault.args) from None
 
 
 def state_gpu(

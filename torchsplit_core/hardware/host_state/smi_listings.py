@@ -37,7 +37,7 @@ _BESIDE = re.compile(r".*\bnvidia-smi .*|#.*|WARNING\b.*")
 _NONE_IN_MODE, _NO_INSTANCES = "no mig-enabled devices found", "no gpu instances found"
 
 
-class Refusal(Exception):
+class ListingFault(Exception):
     """(where, problem, remedy) of an input that cannot be read."""
 
 
@@ -82,7 +82,7 @@ Processes = Optional[Sequence[Tuple[int, Optional[int]]]]
 
 
 def gpu_list(text: str, where: str) -> List[ListedGpu]:
-    """The GPUs of `nvidia-smi -L`. Raises Refusal for another text, for none, and for an index given twice."""
+    """The GPUs of `nvidia-smi -L`. Raises ListingFault for another text, for none, and for an index given twice."""
     gpus: List[ListedGpu] = []
     for number, line in _lines(text):
         gpu, device = _GPU.match(line), _DEVICE.match(line)
@@ -91,11 +91,11 @@ def gpu_list(text: str, where: str) -> List[ListedGpu]:
         elif device and gpus:
             gpus[-1].devices.append(MigDevice(device.group(1), device.group(2)))
         elif not _BESIDE.match(line):
-            raise Refusal(
+            raise ListingFault(
                 where, f"line {number} is {_quoted(line)}, which nvidia-smi -L does not print", _AGAIN_L
             )
     if not gpus:
-        raise Refusal(where, "lists no GPU" if text.strip() else "is empty", _AGAIN_L)
+        raise ListingFault(where, "lists no GPU" if text.strip() else "is empty", _AGAIN_L)
     _refuse_repeated([f"GPU {gpu.number}" for gpu in gpus], where, _AGAIN_L)
     return gpus
 
@@ -103,7 +103,7 @@ def gpu_list(text: str, where: str) -> List[ListedGpu]:
 def instance_list(text: str, where: str) -> Tuple[List[ListedInstance], bool]:
     """The rows of `nvidia-smi mig -lgi`, and whether it says that MIG is off on every GPU.
 
-    Raises Refusal for another text, an empty one, a table that ends early, and an instance given twice.
+    Raises ListingFault for another text, an empty one, a table that ends early, and an instance given twice.
     """
     rows: List[ListedInstance] = []
     is_off = is_empty = False
@@ -123,12 +123,12 @@ def instance_list(text: str, where: str) -> Tuple[List[ListedInstance], bool]:
             continue
         else:
             problem = f"line {number} is {_quoted(line)}, which nvidia-smi mig -lgi does not print"
-            raise Refusal(where, problem, _AGAIN_LGI)
+            raise ListingFault(where, problem, _AGAIN_LGI)
         last = line
     if framed and not last.startswith("+"):
-        raise Refusal(where, f"ends within its table, after {_quoted(last)}", _AGAIN_LGI)
+        raise ListingFault(where, f"ends within its table, after {_quoted(last)}", _AGAIN_LGI)
     if not rows and not is_off and not is_empty:
-        raise Refusal(where, "has no row of a GPU instance" if text.strip() else "is empty", _AGAIN_LGI)
+        raise ListingFault(where, "has no row of a GPU instance" if text.strip() else "is empty", _AGAIN_LGI)
     _refuse_repeated([f"instance {row.id} of GPU {row.gpu}" for row in rows], where, _AGAIN_LGI)
     return rows, is_off and not rows
 
@@ -146,7 +146,7 @@ def placed_instances(
     The driver lists devices in the order of their instances. Where a profile has not one device for each instance,
     since one is divided or has no compute instance, nothing says which is which.
 
-    Raises Refusal for a profile that the type does not have, and for more devices than instances.
+    Raises ListingFault for a profile that the type does not have, and for more devices than instances.
     """
     uuids: Dict[int, str] = {}
     for profile in sorted({device.profile for device in devices if _is_whole(device.profile)}):
@@ -154,7 +154,7 @@ def placed_instances(
         known = [device.uuid for device in devices if device.profile == profile]
         if len(known) > len(ids):
             problem = f"lists {len(ids)} instances {profile} where nvidia-smi -L has {len(known)}"
-            raise Refusal(where, problem, "Take both listings anew, one right after the other.")
+            raise ListingFault(where, problem, "Take both listings anew, one right after the other.")
         if len(known) == len(ids):
             uuids.update(zip(ids, known))
     return sorted(
@@ -169,17 +169,17 @@ def placed_instances(
 def profile_name(kind: str, row: ListedInstance, tables: Dict[str, Any], where: str) -> str:
     """The catalogue's name of a row's profile: by name, else by the driver's id, since drivers differ in names.
 
-    Raises Refusal where the type has neither, or another size.
+    Raises ListingFault where the type has neither, or another size.
     """
     profiles = tables["profiles"].get(kind, {})
     by_id = [name for name, (number, _) in profiles.items() if number == row.profile_id >= 0]
     name = row.profile if row.profile in profiles else by_id[0] if by_id else None
     if name is None:
         problem = f"{kind} has no profile {_quoted(row.profile)} with id {row.profile_id}"
-        raise Refusal(where, problem, "Check that this is the listing of that card.")
+        raise ListingFault(where, problem, "Check that this is the listing of that card.")
     if profiles[name][1] != row.size:
         problem = f"{name} takes {row.size} memory slots, on {kind} {profiles[name][1]}"
-        raise Refusal(where, problem, "Check that this is the listing of that card.")
+        raise ListingFault(where, problem, "Check that this is the listing of that card.")
     return str(name)
 
 
@@ -223,10 +223,10 @@ def gpu_entry(
     return entry
 
 
-def unknown_card(where: str, index: int, product: str) -> Refusal:
-    """The refusal of a card that the catalogue does not have."""
+def unknown_card(where: str, index: int, product: str) -> ListingFault:
+    """The fault of a card that the catalogue does not have."""
     problem = f"GPU {index} is {_quoted(product)}, which is not in the catalogue"
-    return Refusal(where, problem, "Leave such GPUs out with --skip-unknown.")
+    return ListingFault(where, problem, "Leave such GPUs out with --skip-unknown.")
 
 
 def _tenants(instance: Optional[int], processes: Processes) -> Optional[List[Dict[str, str]]]:
@@ -258,7 +258,7 @@ def _quoted(text: str) -> str:
 def _refuse_repeated(names: Sequence[str], where: str, remedy: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise Refusal(where, f"lists {name} twice", remedy)
+            raise ListingFault(where, f"lists {name} twice", remedy)
 
 
 _AGAIN_L = "Give the whole output of nvidia-smi -L."
@@ -269,7 +269,7 @@ _AGAIN_LGI = "Give the whole output of nvidia-smi mig -lgi, run as root."
 
 
 def capture(host: str, tables: Dict[str, Any], skip_unknown: bool) -> Dict[str, Any]:
-    """This host's state, by nvidia-smi. Raises Refusal where nvidia-smi does not say what it needs."""
+    """This host's state, by nvidia-smi. Raises ListingFault where nvidia-smi does not say what it needs."""
     gpus = _query("gpu", "index,uuid,name,pci.device_id,mig.mode.current")
     rows: List[ListedInstance] = []
     devices: Dict[int, List[MigDevice]] = {}
@@ -305,7 +305,7 @@ def capture(host: str, tables: Dict[str, Any], skip_unknown: bool) -> Dict[str, 
         is_on = {"Enabled": True, "Disabled": False}.get(mode)
         entries.append(gpu_entry(f"{host}/gpu{index}", uuid, kind, is_on, placed, running))
     if not entries:
-        raise Refusal("nvidia-smi", "lists no GPU of the catalogue", "Run this on a host with GPUs.")
+        raise ListingFault("nvidia-smi", "lists no GPU of the catalogue", "Run this on a host with GPUs.")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"format": "torchsplit.host_state", "version": 1, "captured_at": now, "gpus": entries}
 
@@ -316,7 +316,7 @@ def _query(what: str, fields: str) -> List[List[str]]:
     rows = [line.split(", ") for _, line in _lines(_smi(option, "--format=csv,noheader"))]
     for row in rows:
         if len(row) != fields.count(",") + 1 or (what == "gpu" and not row[0].isdigit()):
-            raise Refusal(
+            raise ListingFault(
                 f"nvidia-smi {option}", f"answers {_quoted(', '.join(row))}", "Run nvidia-smi to see why."
             )
     return rows
@@ -326,7 +326,7 @@ def _process_places() -> List[Tuple[str, str, int]]:
     """(UUID of the GPU, process id, GPU instance) of the processes of which nvidia-smi -q -x gives all three."""
     try:
         gpus = ElementTree.fromstring(_smi("-q", "-x")).iter("gpu")
-    except (ElementTree.ParseError, Refusal):
+    except (ElementTree.ParseError, ListingFault):
         return []
     places = []
     for gpu in gpus:
@@ -338,7 +338,7 @@ def _process_places() -> List[Tuple[str, str, int]]:
 
 
 def _smi(*arguments: str) -> str:
-    """The standard output of nvidia-smi. Raises Refusal where it fails, but not where it lists no instance."""
+    """The standard output of nvidia-smi. Raises ListingFault where it fails, but not where it lists no instance."""
     command = " ".join(("nvidia-smi", *arguments))
     try:
         done = subprocess.run(
@@ -346,13 +346,13 @@ def _smi(*arguments: str) -> str:
             timeout=LIMIT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refusal(
+        raise ListingFault(
             command, f"cannot be run: {error}", "Run this on a host with the NVIDIA driver."
         ) from error
     output = done.stdout.decode("utf-8", "replace")
     if done.returncode and not output.lower().startswith((_NONE_IN_MODE, _NO_INSTANCES)):
         words = (output + done.stderr.decode("utf-8", "replace")).strip().split("\n")[0]
-        raise Refusal(
+        raise ListingFault(
             command, f"fails: {_quoted(words)}", "Run this as root, on a host with the NVIDIA driver."
         )
     return output
@@ -374,8 +374,8 @@ def main() -> int:
             Path(options.output).write_text(text)
         else:
             sys.stdout.write(text)
-    except Refusal as refusal:
-        where, problem, remedy = refusal.args
+    except ListingFault as fault:
+        where, problem, remedy = fault.args
         print(f"capture: {where}: {problem}. {remedy}", file=sys.stderr)
         return 2
     except OSError as error:
