@@ -1,5 +1,6 @@
 """capture from outside: the driver, texts, the program for sites; files in, files out, one message for bad input."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_this_host_by_its_driver(tmp_path, monkeypatch, stderr_of):
     assert [gpu.id for gpu in state(out).gpus] == ["rack/node9/gpu0"]
 
 
-def test_a_host_by_its_texts(tmp_path, texts, capsys):
+def test_a_host_by_its_texts(tmp_path, texts, capsys, monkeypatch):
     out = tmp_path / "state.json"
     assert main(["capture", "--smi", texts[0], "--lgi", texts[1], "--host", "node3", "-o", str(out)]) == 0
     (gpu,) = state(out).gpus
@@ -57,6 +58,8 @@ def test_a_host_by_its_texts(tmp_path, texts, capsys):
     assert main(["capture", "--lgi", texts[1], "--gpus", "1xA100-40GB"]) == 0
     printed = capsys.readouterr()
     assert '"id": "gpu0"' in printed.out and printed.err.endswith("of them with unknown tenants: 2\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(texts[0]).read_bytes())))
+    assert main(["capture", "--smi", "-", "-o", str(out)]) == 0 and len(state(out).gpus[0].instances) == 2
     export = tmp_path / "export.yaml"
     export.write_text(
         "version: v1\nmig-configs:\n  current:\n  - devices: all\n    mig-enabled: true\n"

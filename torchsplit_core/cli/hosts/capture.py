@@ -6,11 +6,15 @@ import argparse
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchsplit_core import files
 from torchsplit_core.cli.common import Command, Options, write_outcome
 from torchsplit_core.values import HostState, InputFault
 from torchsplit_core.values.errors import quoted
+
+if TYPE_CHECKING:
+    from torchsplit_core.hardware.host_state.from_texts import HostText
 
 
 def add_capture_command(command: Command, output_options: Options) -> None:
@@ -73,7 +77,7 @@ def _has_texts(options: argparse.Namespace) -> bool:
 
 
 def _of_texts(options: argparse.Namespace) -> HostState:
-    from torchsplit_core.hardware.host_state.from_texts import read_text_file, state_of_texts
+    from torchsplit_core.hardware.host_state.from_texts import state_of_texts
 
     if not (options.smi or options.lgi or options.mig_parted):
         raise InputFault("--gpus", "is given without a text", "Add --lgi FILE or --mig-parted FILE.")
@@ -82,11 +86,19 @@ def _of_texts(options: argparse.Namespace) -> HostState:
         from torchsplit_core.planning.request.fleet_text import parse_fleet
 
         types = [entry.type for entry in parse_fleet(options.gpus) for _ in range(entry.count)]
-    texts = (
-        None if path is None else read_text_file(path)
-        for path in (options.smi, options.lgi, options.mig_parted)
-    )
+    paths = (options.smi, options.lgi, options.mig_parted)
+    texts = (None if path is None else _text(path) for path in paths)
     return state_of_texts(*texts, types=types, host=options.host, skip_unknown=options.skip_unknown)
+
+
+def _text(path: str) -> HostText:
+    """The listing in a file, or `-`: on standard input."""
+    from torchsplit_core.files.contract import STANDARD_NAME, STANDARD_STREAM, standard_input
+    from torchsplit_core.hardware.host_state.from_texts import LARGEST_TEXT_BYTES, decode_text, read_text_file
+
+    if path == STANDARD_STREAM:
+        return decode_text(standard_input(LARGEST_TEXT_BYTES), STANDARD_NAME)
+    return read_text_file(path)
 
 
 def _of_this_host(options: argparse.Namespace) -> HostState:

@@ -43,13 +43,18 @@ def read_text_file(path: str) -> HostText:
     except (OSError, ValueError) as error:
         reason = system_reason(error) if isinstance(error, OSError) else str(error)
         raise InputFault(path, f"cannot be read: {reason}", "Check the path.") from error
+    return decode_text(data, path)
+
+
+def decode_text(data: bytes, where: str) -> HostText:
+    """A listing of bytes. Raises InputFault where it is too large, or is not text."""
     if len(data) > LARGEST_TEXT_BYTES:
         problem = f"has more than the {LARGEST_TEXT_BYTES >> 10} KiB of a listing"
-        raise InputFault(path, problem, "Give the output of one command on one host.")
+        raise InputFault(where, problem, "Give the output of one command on one host.")
     try:
-        return HostText(data.decode("utf-8-sig"), path)
+        return HostText(data.decode("utf-8-sig"), where)
     except UnicodeDecodeError as error:
-        raise InputFault(path, f"is not text from byte {error.start} on", "Give a text in UTF-8.") from error
+        raise InputFault(where, f"is not text from byte {error.start} on", "Give a text in UTF-8.") from error
 
 
 def state_of_texts(
