@@ -255,7 +255,7 @@ def test_an_export_beside_listings_gets_its_starts_from_them():
 
 UNKNOWN_CARD = "GPU 0: NVIDIA Made Up 12GB (UUID: GPU-1)\n"
 TABLE_OF_COMPUTE = "|   0      1       MIG 1g.5gb           0         0          0:1     |"
-YAML_BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nversion: v1\nmig-configs: *b\n"
+YAML_BOMB = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}' if n else 'y'] * 9)}]\n" for n in range(12))
 
 
 @pytest.mark.parametrize(("given", "message"), [
@@ -294,10 +294,13 @@ YAML_BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nversion: v1\nmig-configs: *b\n"
     ({"lgi": A100_ROWS}, "the types of the GPUs are not given. Add --smi FILE"),
     ({"lgi": A100_ROWS, "types": ["T4-16GB"]}, "T4-16GB has no profile '3g.20gb' with id 9"),
     ({"parted": "", "types": ["A30-24GB"]}, "parted.yaml: is not of version v1 with mig-configs"),
-    ({"parted": "a: [", "types": ["A30-24GB"]}, "parted.yaml: is not YAML"),
-    ({"parted": "[" * 5000, "types": ["A30-24GB"]}, "parted.yaml: is not YAML"),
-    ({"parted": "!!python/object/apply:os.system [x]", "types": ["A30-24GB"]}, "parted.yaml: is not YAML"),
-    ({"parted": YAML_BOMB, "types": ["A30-24GB"]}, "parted.yaml: is not of version v1 with mig-configs"),
+    ({"parted": "a: [", "types": ["A30-24GB"]}, "parted.yaml: cannot be read as YAML"),
+    ({"parted": "{a: " * 5000, "types": ["A30-24GB"]}, "parted.yaml: is nested deeper than an export"),
+    ({"parted": "!!python/object/apply:os.system [x]", "types": ["A30-24GB"]}, "parted.yaml: cannot be read as YAML"),
+    ({"parted": export("{devices: all, mig-enabled: true, mig-devices: {1g.6gb: 1, 1g.6gb: 2}}"), "types": []},
+     "parted.yaml: cannot be read as YAML: the key '1g.6gb' is given twice"),
+    ({"parted": YAML_BOMB + "version: v1\nmig-configs: {a: *x11}\n", "types": ["A30-24GB"]},
+     "parted.yaml: cannot be read as YAML: it has the alias 'x0'"),
     ({"parted": "version: v1\nmig-configs: {a: [], b: []}", "types": ["A30-24GB"]}, "has 2 configurations (a, b)"),
     ({"parted": "version: v1\nmig-configs: {a: 7}", "types": ["A30-24GB"]}, "parted.yaml: a: is 7, not a list"),
     ({"parted": export("{devices: all}"), "types": ["A30-24GB"]}, "entry 1: is {'devices': 'all'}"),

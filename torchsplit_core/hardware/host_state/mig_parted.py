@@ -43,12 +43,31 @@ def read_export(text: str, where: str) -> tuple[MigConfig, ...]:
     """The entries of an export. Raises InputFault for another text, and for a file of several configurations."""
     import yaml
 
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses aliases, by which a short text becomes a huge value, and a key that is given twice."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.composer.ComposerError(
+                    problem=f"it has the alias {quoted(self.peek_event().anchor)}"
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [str(key.value) for key, _ in node.value]
+            if len(set(names)) < len(names):
+                repeated = max(names, key=names.count)
+                raise yaml.constructor.ConstructorError(problem=f"the key {quoted(repeated)} is given twice")
+            return super().construct_mapping(node, deep)
+
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        data = yaml.load(text, Loader=Loader)
+    except RecursionError as error:
+        raise InputFault(where, "is nested deeper than an export", _REMEDY) from error
+    except (yaml.YAMLError, ValueError) as error:
         # A parser's message has the text around the fault in several lines.
         first = str(error).split("\n", 1)[0]
-        raise InputFault(where, f"is not YAML: {first}", _REMEDY) from error
+        raise InputFault(where, f"cannot be read as YAML: {first}", _REMEDY) from error
     configs = data.get("mig-configs") if isinstance(data, dict) else None
     if not isinstance(configs, dict) or data.get("version") != "v1":
         raise InputFault(where, "is not of version v1 with mig-configs", _REMEDY)
