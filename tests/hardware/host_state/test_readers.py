@@ -279,6 +279,7 @@ YAML_BOMB = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}' if n else 'y'] * 9)}
     ({"smi": A100_LIST.replace("3g", "1c.3g")}, "has 1c.3g.20gb, a part of an instance that is not listed"),
     ({"smi": A100_LIST, "lgi": ""}, "lgi.txt: is empty. Give the whole output of nvidia-smi mig -lgi, run as root."),
     ({"smi": A100_LIST, "lgi": TABLE_OF_COMPUTE}, "lgi.txt: line 1 is '|   0      1       MIG 1g.5gb"),
+    ({"smi": A100_LIST, "lgi": "No GPU instances found: Insufficient Permissions"}, "lgi.txt: line 1 is 'No GPU inst"),
     ({"smi": A100_LIST, "lgi": "Insufficient Permissions"}, "lgi.txt: line 1 is 'Insufficient Permissions'"),
     ({"smi": A100_LIST, "lgi": "\n".join(HEADING)}, "lgi.txt: ends within its table"),
     ({"smi": A100_LIST, "lgi": "\n".join((*HEADING, A100_ROWS))}, "lgi.txt: ends within its table, after '|   0  MIG"),

@@ -43,7 +43,7 @@ def read_export(text: str, where: str) -> tuple[MigConfig, ...]:
     """The entries of an export. Raises InputFault for another text, and for a file of several configurations."""
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class Loader(yaml.SafeLoader):
         """Refuses aliases, by which a short text becomes a huge value, and a key that is given twice."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
