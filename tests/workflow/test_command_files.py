@@ -23,7 +23,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "request": (("profile", "partition"), ("plan request",)),
     "plan": (("plan request",), ("plan", "plan request")),
     "sweep": (("plan request",), ("sweep",)),
-    "transition": (("plan", "plan request"), ("transition",)),
+    "transition": (("plan", "plan request", "host state"), ("transition",)),
     "simulate": (("plan", "plan request", "simulation request"), ("simulation", "simulation request")),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),
@@ -42,7 +42,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program", "fleet files",
-    "weights", "host state", "site program",
+    "weights", "transition", "site program",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -168,6 +168,10 @@ def hosts(walk: Walk) -> None:
     listing = walk("list.txt")
     listing.write_text("GPU 0: NVIDIA A30 (UUID: GPU-1)\n")
     walk.go("capture", "--smi", listing, "--host", "node0", o="host state=state.json")
+    walk.go(
+        "transition", walk("gpus.json"), "--from", walk("state.json"), "--request", walk("gpus_request.json"),
+        "--evict-foreign", o="transition=transition.json",
+    )  # fmt: skip
     walk.go("capture", "--script", o="site program=capture.py")
 
 
