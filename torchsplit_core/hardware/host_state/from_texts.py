@@ -165,7 +165,9 @@ class _Reader:
         elif has_mig(gpu_type(kind)) and self.lgi is not None and (self.is_off or self.is_single):
             # Without rows it says of the only GPU, or of all, whether MIG is on.
             mode = not self.is_off
-        return state_gpu(gpu_id, gpu.uuid or None, kind, mode, self._placed(gpu, kind, rows, config), None)
+        placed = self._placed(gpu, kind, rows, config)
+        # The listings show instances, and no processes: where there are none, nothing is known to be in the way.
+        return state_gpu(gpu_id, gpu.uuid or None, kind, mode, placed, None if placed else ())
 
     def _placed(
         self, gpu: ListedGpu, kind: str, rows: Sequence[ListedInstance], config: MigConfig | None
