@@ -102,6 +102,10 @@ CASES = {
     "experts in a pipeline": lambda: text(
         asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="none")
     ),
+    "experts, optimizer sharded": lambda: text(asked(MIXTURE, expert=2, shard="zero1")),
+    "experts in a pipeline, optimizer sharded": lambda: text(
+        asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="zero1")
+    ),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
@@ -243,7 +247,6 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),
         (lambda: text(asked(MIXTURE, data=2, tensor=2, shard="fsdp")), "candidate.tensor"),
-        (lambda: text(asked(MIXTURE, expert=4, shard="zero1")), "candidate.shard"),
     ],
 )
 def test_what_the_file_would_not_do_is_refused_with_its_reason(make: object, where: str) -> None:
