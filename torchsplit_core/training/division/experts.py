@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from fnmatch import fnmatchcase
 
 import torch
 import torch.distributed as dist
@@ -19,6 +18,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.fx import GraphModule
 from torch.nn.utils.stateless import _reparametrize_module
 
+from torchsplit_core.graph.expert_modules import planned_names
 from torchsplit_core.values import InputFault, quoted
 
 EXPERT = "expert"
@@ -37,19 +37,14 @@ def planned_experts(model: nn.Module, plan: Sequence[str] | None, ranks: int) ->
             f"is {ranks}, but the client has no expert_plan, which says what modules hold its experts",
             "Give it one, for example ('layers.*.experts',), or fix expert to 1.",
         )
-    planned: dict[str, nn.Module] = {}
+    modules, planned = dict(model.named_modules()), dict[str, nn.Module]()
     for pattern in plan or ():
-        steps = pattern.split(".")
-        modules = {
-            name: module
-            for name, module in model.named_modules()
-            if len(way := name.split(".")) == len(steps) and all(map(fnmatchcase, way, steps))
-        }
-        if not modules:
+        names = planned_names(pattern, modules)
+        if not names:
             raise InputFault(
                 WHERE, f"has {quoted(pattern)}, which is no module", "Name modules of the model."
             )
-        planned |= modules
+        planned |= {name: modules[name] for name in names}
     return planned
 
 
