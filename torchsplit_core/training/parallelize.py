@@ -166,7 +166,8 @@ def apply_fsdp(
         fully_shard(module, mp_policy=inside, **{**settings, "mesh": mesh["copy"]})
         # Their gradients already include the rows of all ranks. Gloo has no sum with a factor in it.
         module.set_gradient_divide_factor(float(inner.size()))
-        module.set_force_sum_reduction_for_comms(True)
+        # Where there is one copy there is no sum, and torch would divide twice.
+        module.set_force_sum_reduction_for_comms(mesh["copy"].size() > 1)
     for block in blocks_of(model):
         fully_shard(block, mp_policy=inside, **settings)
     return fully_shard(model, mp_policy=whole, **settings)

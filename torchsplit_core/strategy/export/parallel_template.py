@@ -123,7 +123,7 @@ SHARD_EXPERTS = """    for experts in [module for module in model.modules() if i
         )
         # Its gradient has summed those of its tokens already.
         experts.set_gradient_divide_factor(float(mesh["data"].size()))
-        experts.set_force_sum_reduction_for_comms(True)
+        experts.set_force_sum_reduction_for_comms(Experts.over["copy"].size() > 1)
 """
 ONE_GROUP = """    over = mesh["data"]
 """
