@@ -14,8 +14,7 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.strategy.graph_model.costs import FLOATS
 from torchsplit_core.values import GraphNode
 
-VIEW = {"op": "alias", "target": "torch.ops.aten.alias.default"}
-PART = {"op": "slice", "target": "torch.ops.aten.slice.Tensor"}
+ALIAS, SLICE = "torch.ops.aten.alias.default", "torch.ops.aten.slice.Tensor"
 """Operations without a cost, which stand for what training leaves out, and for an expert's share of the rows."""
 
 
@@ -53,18 +52,17 @@ def _routed(graph: TorchGraph, module: str) -> TorchGraph:
             source for source in node.inputs if source in inside - work and _is_mask(graph.by_id[source])
         ]
         if node.id not in work:
-            nodes.append(replace(node, **VIEW) if _is_mask(node) else node)
+            nodes.append(replace(node, op="alias", target=ALIAS) if _is_mask(node) else node)
             continue
         for source in node.inputs:
             if source in given and source not in parts:
                 parts[source] = f"{module}: part of {source}"
-                nodes.append(
-                    _shrunk(replace(given[source], id=parts[source], inputs=(source,), **PART), rows, count)
-                )
+                part = replace(given[source], id=parts[source], inputs=(source,), op="slice", target=SLICE)
+                nodes.append(_shrunk(part, rows, count))
         node = replace(node, inputs=tuple(parts.get(source, source) for source in node.inputs))
         if masks:
-            source = next(source for source in node.inputs if source in work or source in parts.values())
-            node = replace(node, inputs=(source,), **VIEW)
+            source = next(source for source in node.inputs if source not in masks)
+            node = replace(node, inputs=(source,), op="alias", target=ALIAS)
         leaves = any(user not in inside for user in graph.users[node.id])
         nodes.append(node if leaves else _shrunk(node, rows, count))
     return replace(graph, nodes=tuple(nodes))
