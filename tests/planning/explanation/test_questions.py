@@ -31,12 +31,12 @@ def test_answers_bound_those_of_easier_and_stricter_requests():
     fewer = questions.add(question((0.5, 0.5), relaxes=False))
     layout = questions.add(question(relaxes=False))
     questions.pairs += [(eased, dropped), (fewer, layout)]
-    dropped.found((1.5, 1.5))
-    dropped.bounded((1.5, 3.0))
+    dropped.take_plan((1.5, 1.5))
+    dropped.take_bound((1.5, 3.0))
     questions.spread()
     assert (eased.lower, eased.upper) == ((1.0, 2.0), (1.5, 3.0))
     assert (layout.lower, layout.upper) == ((0.5, 0.5), (1.0, 2.0))
-    eased.found((1.5, 2.5))
+    eased.take_plan((1.5, 2.5))
     questions.spread()
     assert dropped.lower == (1.5, 2.5) and dropped.levels() == Levels((1.5, 2.5), 1, 3.0)
     layout.feasible = False
@@ -45,11 +45,11 @@ def test_answers_bound_those_of_easier_and_stricter_requests():
 
 
 def test_a_bound_below_a_plan_is_not_believed():
-    told = question((2.0, 2.0))
-    assert not told.bounded((1.0,)) and told.upper == ()
-    assert told.bounded((2.5,)) and not told.bounded((3.0,))
-    assert told.found((3.0, 1.0)) and told.upper == ()
-    assert not told.found((3.0 * (1 + 1e-9), 1.0))
+    item = question((2.0, 2.0))
+    assert not item.take_bound((1.0,)) and item.upper == ()
+    assert item.take_bound((2.5,)) and not item.take_bound((3.0,))
+    assert item.take_plan((3.0, 1.0)) and item.upper == ()
+    assert not item.take_plan((3.0 * (1 + 1e-9), 1.0))
 
 
 def test_a_question_is_settled_at_the_first_level_that_differs():

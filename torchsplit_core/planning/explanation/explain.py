@@ -99,18 +99,12 @@ def explain_plan(
     with PlannerProcesses[Question](deadline - reserve) as planners:
         effort_s = outcome.statistics.build_s + outcome.statistics.solve_s
         plan = Question(without_tie_breaks(request), True, len(reached.values))
-        plan.answered(outcome)
+        plan.take_outcome(outcome)
         settling = Settling(Questions(plan), planners, effort_s, on_outcome)
         asked = _ask(settling, request, outcome)
         if planners.remaining_s:
             settling.recall(known)
-            everything = len(settling.questions.changed)
-
-            def report() -> None:
-                settled = everything - len(settling.questions.unsettled())
-                progress(0.95 * settled / everything, f"{settled} of {everything} questions settled")
-
-            settling.run(report)
+            settling.run(progress)
     return _build_explanation(asked, begun)
 
 
@@ -142,15 +136,16 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Ask
     asked.gpu_added = [(change, question(change, relaxes=True)) for change in add_gpu(request)]
     for change, members in remove_gpu(request):
         fewer = question(change, relaxes=False)
-        # Its plan is one with any layout on the GPU that is left out.
-        fewer.order = 0
         # Without one that is idle, the plan is also a plan of the smaller fleet.
         idle = any(not outcome.gpus[index].used for index in members)
-        fewer.found(
+        fewer.take_plan(
             questions.plan.lower
             if idle
             else levels_without_gpus(request, outcome.gpus, members)[:level_count]
         )
+        if not fewer.lower:
+            # Its plan is also one with any layout on the GPU that is left out.
+            fewer.order = 0
         asked.gpu_removed.append((change, fewer))
     asked.demand_dropped = [(change, question(change, relaxes=True)) for change in without_demand(request)]
     asked.demand_relaxed = [(change, question(change, relaxes=True)) for change in relaxed_demand(request)]
@@ -174,7 +169,9 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Ask
         order=2 if request.sharing == "exclusive" else 0,
     )
     questions.add(asked.sharing)
-    for item in (*(added for _, added in asked.gpu_added), *groups, *(one for _, one in asked.gpu_removed)):
+    for _, item in (*asked.gpu_added, *asked.gpu_removed):
+        settling.bound(item)
+    for item in groups:
         settling.bound(item)
     for _, added in asked.gpu_added:
         # Whether capacity binds a model is a question of its own level.
@@ -192,7 +189,10 @@ def _ask_groups(questions: Questions, single: Sequence[tuple[Change, Question]])
         for first in range(0, len(single), size):
             members = single[first : first + size]
             request = apply_all([change for change, _ in members], questions.plan.request)
-            group = questions.add(Question(request, True, questions.plan.level_count))
+            group = Question(
+                request, True, questions.plan.level_count, members=tuple(item for _, item in members)
+            )
+            questions.add(group)
             questions.pairs += [(item, group) for _, item in members]
             groups.append(group)
     questions.pairs += [(group, groups[0]) for group in groups[1:]]
@@ -218,7 +218,7 @@ def _ask_layouts(asked: _Asked) -> None:
         if fleet is plain and item.gpu.id in fewer_of:
             questions.pairs.append((fewer_of[item.gpu.id], trial))
         elif fleet is plain:
-            trial.found(levels_without_gpus(request, outcome.gpus, (index,))[:level_count])
+            trial.take_plan(levels_without_gpus(request, outcome.gpus, (index,))[:level_count])
         asked.trials.append((item, change, trial))
 
 

@@ -18,6 +18,9 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 Values = tuple[float, ...]
 """Values of the first levels, the larger the better; of the others nothing is known."""
 
+MOST_TELLING_TOGETHER = 0.01
+"""The largest difference of relaxations at which several changes together are planned: beyond, one of them tells."""
+
 
 @dataclass(eq=False)
 class Question:
@@ -26,7 +29,8 @@ class Question:
     Its levels are lexicographically between `lower`, those of a plan, and `upper`, which is proven. `level_count`: how
     many are asked for. `whole`: all of them, also beyond the first that differs from the plan's. `order`: those with a
     smaller one come first, whatever they tell. `telling`: by how much the relaxation's bound differs from that of the
-    plan's request, as a share of it. `relaxed_level`: the last level that the relaxation was solved for.
+    plan's request, as a share of it. `relaxed_level`: the last level that the relaxation was solved for. `members`: the
+    stricter questions for whose sake alone this one is asked.
     """
 
     request: PlanRequest
@@ -40,6 +44,7 @@ class Question:
     feasible: bool = True
     attempts: int = 0
     relaxed_level: int = -1
+    members: tuple[Question, ...] = ()
 
     @property
     def proven(self) -> int:
@@ -74,7 +79,7 @@ class Question:
         differs = any(not known_equal(*pair) for pair in zip(self.lower[:proven], plan.lower, strict=False))
         return differs and not self.whole
 
-    def found(self, values: Values) -> bool:
+    def take_plan(self, values: Values) -> bool:
         """Take the levels of a plan; whether they are better than those known. A bound below them is not believed."""
         if _order(values, self.lower, -math.inf) <= 0:
             return False
@@ -83,14 +88,14 @@ class Question:
             self.upper = ()
         return True
 
-    def bounded(self, values: Values) -> bool:
+    def take_bound(self, values: Values) -> bool:
         """Take a proven bound; whether it is tighter. One that a plan exceeds is not believed."""
         if _order(values, self.upper, math.inf) >= 0 or _exceeds(self.lower, values):
             return False
         self.upper = values
         return True
 
-    def answered(self, outcome: PlanOutcome) -> None:
+    def take_outcome(self, outcome: PlanOutcome) -> None:
         """Take an outcome of the request, or of its first level alone."""
         levels = outcome_levels(outcome)
         if levels is None:
@@ -98,11 +103,11 @@ class Question:
         if not levels.feasible:
             self.feasible = False
             return
-        self.found(self._all_levels(outcome, levels.values))
+        self.take_plan(self._all_levels(outcome, levels.values))
         known = levels.values[: levels.proven]
         if levels.bound is not None:
             known = (*known, levels.bound)
-        self.bounded(known[: self.level_count])
+        self.take_bound(known[: self.level_count])
 
     def _all_levels(self, outcome: PlanOutcome, values: Values) -> Values:
         """Those that the plan reaches, also where only the first was asked for."""
@@ -139,22 +144,31 @@ class Questions:
             for stricter, easier in self.pairs:
                 if easier.feasible:
                     # What is explained is the plan, whether there is a better one or not.
-                    narrowed |= easier is not self.plan and easier.found(stricter.lower)
-                    narrowed |= stricter.bounded(easier.upper)
+                    narrowed |= easier is not self.plan and easier.take_plan(stricter.lower)
+                    narrowed |= stricter.take_bound(easier.upper)
                 elif stricter.feasible:
                     stricter.feasible, narrowed = False, True
 
     def unsettled(self) -> list[Question]:
         """Those without a proven answer, the next to be planned first."""
-        left = [question for question in self.changed if not question.settled(self.plan)]
+        left = [question for question in self.changed if self._is_open(question)]
         return sorted(left, key=lambda item: (item.attempts, item.order, item.proven > 0, -item.telling))
+
+    def _is_open(self, question: Question) -> bool:
+        if question.settled(self.plan):
+            return False
+        if not question.members:
+            return True
+        # Several at once are worth a plan only if it may show that none of them changes anything.
+        left = sum(not member.settled(self.plan) for member in question.members)
+        return left > 1 and question.telling <= MOST_TELLING_TOGETHER
 
 
 def _order(first: Sequence[float], second: Sequence[float], missing: float) -> int:
     """-1, 0 or 1: how `first` stands to `second`, level by level, within the tolerance."""
-    for one, other in zip_longest(first, second, fillvalue=missing):
-        if one != other and not known_equal(one, other):
-            return 1 if one > other else -1
+    for a, b in zip_longest(first, second, fillvalue=missing):
+        if a != b and not known_equal(a, b):
+            return 1 if a > b else -1
     return 0
 
 

@@ -11,7 +11,7 @@ from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBoun
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_level_objective, goal_of
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress
 
 MIN_SHARE_S = 0.4
 """Least seconds for which a request is planned: a few answers are worth more than many open ones."""
@@ -49,21 +49,19 @@ class Settling:
         """Bound a question by the linear relaxation after its `known` levels, if there is time for it."""
         question.relaxed_level = known
         left = self.planners.remaining_s
-        found = (
-            relaxation_bound(question.request, min(MAX_BOUND_S, left), question.lower[:known])
-            if left
-            else None
-        )
-        if found is None:
+        if not left:
             return None
-        limit = -found.bound if goal_of(question.request).minimised else found.bound
+        relaxation = relaxation_bound(question.request, min(MAX_BOUND_S, left), question.lower[:known])
+        if relaxation is None:
+            return None
+        limit = -relaxation.bound if goal_of(question.request).minimised else relaxation.bound
         # A relaxation may be below a plan within the solver's tolerance.
         reached = question.lower[known] if known < len(question.lower) else limit
-        question.bounded((*question.lower[:known], max(limit, reached)))
+        question.take_bound((*question.lower[:known], max(limit, reached)))
         base = None if self.relaxation is None else self.relaxation.bound
         if known == 0 and base:
-            question.telling = abs(found.bound - base) / abs(base)
-        return found
+            question.telling = abs(relaxation.bound - base) / abs(base)
+        return relaxation
 
     def recall(self, known: Callable[[PlanRequest], PlanOutcome | None]) -> None:
         """Take plans that are known already."""
@@ -72,11 +70,11 @@ class Settling:
                 request = _asked(question, first_level=first_level)
                 outcome = known(request) if self.planners.remaining_s else None
                 if outcome is not None:
-                    question.answered(outcome)
+                    question.take_outcome(outcome)
         self.questions.spread()
 
-    def run(self, report: Callable[[], None]) -> None:
-        """Plan the changed requests until all questions are settled or time is over; `report` after each answer."""
+    def run(self, progress: Progress) -> None:
+        """Plan the changed requests until all questions are settled or time is over."""
         questions, planners = self.questions, self.planners
         most_telling_s = min(EFFORT_FACTOR * self.effort_s, WORKERS * planners.remaining_s / MOST_TELLING)
         while planners.remaining_s:
@@ -102,13 +100,17 @@ class Settling:
                 self.bound(unbounded, unbounded.proven)
             for question, request, outcome in planners.answers(block=unbounded is None):
                 self._take(question, request, outcome)
-                report()
             questions.spread()
+            settled = sum(item.settled(questions.plan) for item in questions.changed)
+            progress(
+                0.95 * settled / len(questions.changed),
+                f"{settled} of {len(questions.changed)} questions settled",
+            )
 
     def _take(self, question: Question, request: PlanRequest, outcome: PlanOutcome | None) -> None:
         proven = question.proven
         if outcome is not None:
-            question.answered(outcome)
+            question.take_outcome(outcome)
             if outcome.gpus:
                 self.on_outcome(request, outcome)
                 self._try_stricter(question, request, outcome)
@@ -124,7 +126,7 @@ class Settling:
             asked = _asked(stricter, first_level=first_level)
             same = replace(outcome, request_sha256=request_hash(asked))
             if not any(violations(asked, same)):
-                stricter.answered(same)
+                stricter.take_outcome(same)
                 self.on_outcome(asked, same)
 
 
