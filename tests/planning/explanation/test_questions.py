@@ -10,7 +10,7 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation import planner_process, settling
 from torchsplit_core.planning.explanation.changes import add_gpu, relaxed_demand, remove_gpu, without_demand
 from torchsplit_core.planning.explanation.explain import explain_plan
-from torchsplit_core.planning.explanation.questions import Question, Questions
+from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
 from torchsplit_core.planning.outcome.levels import Levels
 from torchsplit_core.planning.outcome.resilience import levels_without_gpus
@@ -66,6 +66,21 @@ def test_what_tells_most_is_planned_first_and_what_failed_last():
     small, large, failed, first = (questions.add(question(upper=(9.0,))) for _ in range(4))
     small.telling, large.telling, failed.telling, failed.attempts, first.order = 0.1, 0.2, 0.3, 1, 0
     assert questions.unsettled() == [first, large, small, failed]
+
+
+def test_what_comes_last_is_planned_once(monkeypatch):
+    asked: list[int] = []
+    submit = planner_process.PlannerProcesses.submit
+
+    def note(self, subject, request, seconds, *, relaxes):
+        asked.append(subject.order)
+        submit(self, subject, request, seconds, relaxes=relaxes)
+
+    monkeypatch.setattr(settling.PlannerProcesses, "submit", note)
+    monkeypatch.setattr(planner_process, "_plan_request", lambda *_: None)
+    request = on_a30(simple("a", {"2g.12gb": 10.0}), count=2)
+    assert explain_plan(request, plan(request)) is not None
+    assert asked.count(LAST) == 1 and asked.count(1) % settling.MAX_ATTEMPTS == 0 and asked[0] == 1
 
 
 @pytest.mark.parametrize("tiers", [False, True])

@@ -28,7 +28,7 @@ from torchsplit_core.planning.explanation.level_comparison import (
 )
 from torchsplit_core.planning.explanation.planner_process import PlannerProcesses
 from torchsplit_core.planning.explanation.price_steps import other_sharing, price_steps
-from torchsplit_core.planning.explanation.questions import Question, Questions
+from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
 from torchsplit_core.planning.explanation.settling import (
     OutcomeCallback,
     Settling,
@@ -166,7 +166,7 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Ask
         request.sharing == "exclusive",
         1,
         # Shares take long; whole slices are found at once, and nothing else bounds them from below.
-        order=2 if request.sharing == "exclusive" else 0,
+        order=LAST if request.sharing == "exclusive" else 0,
     )
     questions.add(asked.sharing)
     for _, item in (*asked.gpu_added, *asked.gpu_removed):
@@ -246,12 +246,14 @@ def _build_explanation(asked: _Asked, begun: float) -> PlanExplanation:
         _layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in asked.layouts
     )
     effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
+    models = model_bindings(asked.request, asked.outcome, before, capacity, limits)
     complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
+    complete &= all(limit.binds is not None for model in models for limit in model.limits)
     steps: tuple[PriceStep, ...] = ()
     if asked.sharing is not None:
         steps = price_steps(asked.outcome, before, asked.settling.relaxation, asked.sharing)
     return PlanExplanation(
-        model_bindings(asked.request, asked.outcome, before, capacity, limits),
+        models,
         changes,
         reasons,
         steps,

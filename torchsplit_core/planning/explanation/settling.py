@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.explanation.planner_process import WORKERS, PlannerProcesses
-from torchsplit_core.planning.explanation.questions import Question, Questions
+from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
 from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound, relaxation_bound
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_level_objective, goal_of
@@ -82,12 +82,14 @@ class Settling:
             waiting = [
                 item
                 for item in open_questions
-                if item not in planners.subjects and item.attempts < MAX_ATTEMPTS
+                if item not in planners.subjects
+                and item.attempts < (1 if item.order == LAST else MAX_ATTEMPTS)
             ]
             while waiting and planners.free:
                 question = waiting.pop(0)
-                fair_s = WORKERS * planners.remaining_s / len(open_questions)
-                seconds = max(MIN_SHARE_S, fair_s, most_telling_s * 2**question.attempts)
+                seconds = max(MIN_SHARE_S, most_telling_s * 2**question.attempts)
+                if question.order != LAST:
+                    seconds = max(seconds, WORKERS * planners.remaining_s / len(open_questions))
                 # All levels take much longer than the first, which is often enough.
                 first = question.level_count > 1 and not question.proven
                 planners.submit(
