@@ -127,8 +127,17 @@ def main() -> int:
         print(json.dumps(measure(options.child, options.seeds[0], options.seconds)))
         return 0
     columns = ("family", "models × GPUs", "seeds", "questions, median", "settled, median", "worst")
-    columns += ("settled or bounded, worst", "ten most telling: width, median", "worst", "longest wall s")
-    print(heading(columns))
+    print(
+        heading(
+            (
+                *columns,
+                "settled or bounded, worst",
+                "ten most telling: width, median",
+                "worst",
+                "longest wall s",
+            )
+        )
+    )
     faults = []
     for name in options.families:
         seeds = options.seeds if FAMILIES[name][3] is not None else options.seeds[:1]
