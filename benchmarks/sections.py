@@ -146,6 +146,7 @@ BENCHMARKS = (
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(
+<<<<<<< HEAD
         "From one plan to the next",
         "benchmarks.transition_losses",
         "Random fleets of three GPU types planned twice, with every demand multiplied by 0.5 to 2 in between, medians "
@@ -153,6 +154,16 @@ BENCHMARKS = (
         "Seconds of steps are those of docs/file-formats.md, the same on both sides; the ratio is of the worst model's "
         "model-seconds below demand, rewriting over transition, where the transition loses any.",
         ("--sizes", "4x4", "--seeds", "1"),
+=======
+        "Explanations settled in 20 s",
+        "benchmarks.plan_explanation",
+        "Questions of a plan's explanation (changes, limits of models, layouts) whose effect is proven after 20 s, in "
+        "two processes, and those that are at least between a plan and a proven bound; the published mix on five "
+        "A100, and mixed fleets of random curves over five seeds. Width: of the ten questions whose effect at the "
+        "first level may be largest, the distance of plan and bound as a share of the value before the change. In "
+        "this run about ten other processes shared the two cores, so a quarter of the time or less was there.",
+        ("--families", "three types", "--seeds", "1", "--seconds", "3"),
+>>>>>>> h37d
     ),
     Benchmark(
         "Planning again after one change",
