@@ -146,7 +146,6 @@ BENCHMARKS = (
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(
-<<<<<<< HEAD
         "From one plan to the next",
         "benchmarks.transition_losses",
         "Random fleets of three GPU types planned twice, with every demand multiplied by 0.5 to 2 in between, medians "
@@ -154,7 +153,8 @@ BENCHMARKS = (
         "Seconds of steps are those of docs/file-formats.md, the same on both sides; the ratio is of the worst model's "
         "model-seconds below demand, rewriting over transition, where the transition loses any.",
         ("--sizes", "4x4", "--seeds", "1"),
-=======
+    ),
+    Benchmark(
         "Explanations settled in 20 s",
         "benchmarks.plan_explanation",
         "Questions of a plan's explanation (changes, limits of models, layouts) whose effect is proven after 20 s, in "
@@ -163,7 +163,6 @@ BENCHMARKS = (
         "first level may be largest, the distance of plan and bound as a share of the value before the change. In "
         "this run about ten other processes shared the two cores, so a quarter of the time or less was there.",
         ("--families", "three types", "--seeds", "1", "--seconds", "3"),
->>>>>>> h37d
     ),
     Benchmark(
         "Planning again after one change",
