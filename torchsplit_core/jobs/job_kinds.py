@@ -140,13 +140,17 @@ class WhatIfParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class SweepParameters(JobParameters):
-    """Vary one parameter of the stored plan request, see `SweepRequest`; None means the default time limit."""
+    """Vary one parameter of the stored plan request, see `SweepRequest`; None means the default time limit.
+
+    `begun`: of the request of the stored sweep, which may have a current state that the scenario has not.
+    """
 
     request: str
     parameter: str
     target: str
     values: tuple[float, ...]
     time_limit_s: float | None = None
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
