@@ -112,7 +112,7 @@ class PatternSearch:
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
     on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
     closed: frozenset[int] = frozenset()
-    quick_share: ClassVar[float] = 0.1
+    quick_share: ClassVar[float] = 0.15
     """Part of the remaining time of a master whose "none" proves nothing."""
     quick_patterns: ClassVar[int] = 40
     """Its patterns of a model."""
@@ -157,11 +157,16 @@ class PatternSearch:
         duals = self._generate_columns(problem, deadline)
         return duals if duals is None else duals.zeta
 
-    def decide(self, problem: FeasibilityProblem, deadline: float, *, prove: bool) -> Decision:
-        """Decide the problem; without `prove` only with the patterns that the prices generated."""
+    def decide(
+        self, problem: FeasibilityProblem, deadline: float, *, prove: bool, enough: float = 0.0
+    ) -> Decision:
+        """Decide the problem; without `prove` only with the patterns that the prices generated.
+
+        No more patterns are generated once the linear program needs no more than the part `enough` of the fleet.
+        """
         if self._is_blocked(problem):
             return Decision("none")
-        duals = self._generate_columns(problem, deadline)
+        duals = self._generate_columns(problem, deadline, enough)
         if duals is None:
             return Decision("none")
         if duals.zeta != duals.zeta:
@@ -265,8 +270,10 @@ class PatternSearch:
             priced.append(priced_patterns)
         return least, priced
 
-    def _generate_columns(self, problem: FeasibilityProblem, deadline: float) -> Duals | None:
-        """Prices by column generation; None if they prove that no plan exists.
+    def _generate_columns(
+        self, problem: FeasibilityProblem, deadline: float, enough: float = 0.0
+    ) -> Duals | None:
+        """Prices by column generation, until ζ is `enough`; None if they prove that no plan exists.
 
         ζ is NaN if time ran out before the linear program was solved.
         """
@@ -281,6 +288,8 @@ class PatternSearch:
             columns = self.pool_columns(problem)
             duals = solve_relaxation(self.capacity, self._subset_flags(problem), columns, problem.allowed)
             self.take_prices(duals.prices)
+            if duals.zeta <= enough:
+                break
             before = self.pool_size
             excess = self._pricing_round(problem, self.prices, duals.below, duals, deadline)
             if excess > PROOF_MARGIN:
@@ -423,6 +432,7 @@ class PatternSearch:
             [column for column, _ in columns],
             problem.allowed,
             seconds,
+            self.prices,
             costs,
             max_cost,
         )

@@ -35,16 +35,32 @@ MIN_FIRST_PLAN_S, MIN_BOUND_S = 2.0, 0.2
 BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
 """Part of the time, and most seconds, reserved for a bound of the first unproven level."""
 
+FIRST_SHARE = 0.7
+"""Least part of the time for the first level."""
+
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
 FIRST_PLAN_PART = 0.7
 """Part of the first bound at which a first plan is sought."""
 
-FIRST_STEP = 0.01
-"""Relative distance from what parts of patterns reach at which whole patterns are tried first."""
+ENOUGH = 0.85
+"""Part of the fleet that a first plan's linear program may take: less spares no time."""
 
-BRACKET_WIDTH = 2e-3
+FIRST_STEP, STEP_GROWTH = 0.004, 2.5
+"""Relative distance from what parts of patterns reach at which whole patterns are tried first, and its growth after a
+failure."""
+
+NEXT_PARTS = (0.4, 0.6, 0.8)
+"""Parts of that distance left at which the next plans are sought, one after the other until one is found."""
+
+MOST_FAILURES = 8
+"""Searches in a row without a better plan after which plans near the bound are not sought."""
+
+NEAREST = 2e-4
+"""Relative distance at which no nearer plan is sought."""
+
+BRACKET_WIDTH = 5e-4
 """Relative width at which the bracket of a first bound is narrow enough."""
 
 EXPECTED_STEPS = (0.01, 0.05, 0.2)
@@ -110,7 +126,7 @@ def raise_levels(
             level_result.bounds += ceilings[k:count]
             break
         # The first levels get more of the remaining time: they matter most.
-        part = max(least_share, 1.0 / (count - k))
+        part = max(least_share, 0.0 if k else FIRST_SHARE, 1.0 / (count - k))
         bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
         level_result.bounds.append(max(bound, level_result.levels[k]))
         if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
@@ -130,7 +146,7 @@ def _first_plan(
     if len(level_result.tier_groups) == 1 and 0 < bound < float("inf"):
         near = [expected * (1 - step) for step in EXPECTED_STEPS] if expected > 0 else []
         for level in (*near, FIRST_PLAN_PART * bound):
-            decision = search.decide(FeasibilityProblem((level,)), until, prove=False)
+            decision = search.decide(FeasibilityProblem((level,)), until, prove=False, enough=ENOUGH)
             if decision.verdict == "found":
                 return decision
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
@@ -196,7 +212,8 @@ def _raise_level(
         search.start_from_divisible_prices(tier_group.models)
         high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
         high, reach = _lower_bound(search, level_result, k, high, deadline)
-        trial = max(trial, reach * (1 - FIRST_STEP), (level_result.levels[k] + reach) / 2)
+        _approach(search, level_result, k, reach, deadline)
+        trial = max(trial, (level_result.levels[k] + reach) / 2)
     unreached, bracketed = high, high < ceiling
     while time.perf_counter() < deadline:
         low = level_result.levels[k]
@@ -231,6 +248,29 @@ def _raise_level(
             stride = max(0.98 * growth, low * PROOF_WIDTH, 2 * stride)
             trial = min(max(low, trial) + stride, ceiling)
     return high
+
+
+def _approach(
+    search: PatternSearch, level_result: LevelResult, k: int, reach: float, deadline: float
+) -> None:
+    """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do."""
+    step, failures = FIRST_STEP, 0
+    while time.perf_counter() < deadline and failures < MOST_FAILURES:
+        left = 1 - level_result.levels[k] / reach
+        if left <= NEAREST:
+            return
+        if left <= step:
+            step = left * NEXT_PARTS[failures % len(NEXT_PARTS)]
+        decision = search.decide(_level_problem(level_result, k, reach * (1 - step)), deadline, prove=False)
+        if decision.verdict == "found":
+            _accept_plan(search, level_result, decision, k)
+            failures = 0
+        elif decision.zeta > 1:
+            # The patterns of the bound are not those of plans.
+            reach, step = reach * (1 - step) / decision.zeta, FIRST_STEP
+        else:
+            step *= STEP_GROWTH
+            failures += 1
 
 
 def _lower_bound(
