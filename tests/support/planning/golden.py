@@ -257,7 +257,8 @@ def master_text(*, integral: bool) -> str:
 
     columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
     prices = np.array([1.0, 2.0, 4.0]) if integral else None
-    highs = _build_program(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), None, prices=prices)
+    flags = np.ones((1, 2), dtype=np.bool_)
+    highs = _build_program(supply, flags, columns, (1,), None, whole=integral, prices=prices)
     names = [spec.name for spec in problem.request.models]
     rows = [f"one_pattern({name})" for name in names]
     rows += [f"pool({g},{profile})" for g, profile in supply.pools]

@@ -376,12 +376,18 @@ class PatternSearch:
         return columns
 
     def all_columns(
-        self, problem: FeasibilityProblem, below: Vector, worth: float, deadline: float
+        self,
+        problem: FeasibilityProblem,
+        below: Vector,
+        worth: float,
+        deadline: float,
+        most: int | None = None,
     ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
-        """Every pattern that some plan of at most `worth` at the last prices could use.
+        """Every pattern that some plan of at most `worth` at the last prices could use, cheapest first.
 
-        Also whether these are all; None if time ran out.
+        Also whether these are all: at most `most` of a model and level are taken. None if time ran out.
         """
+        most = MOST_PER_MODEL if most is None else most
         prices = self.prices
         penalties = self._level_penalties(problem, below)
         leasts = [
@@ -397,7 +403,7 @@ class PatternSearch:
             for number, level in self._reachable_levels(problem, model):
                 # The budget of this class: the least cost and the slack, minus the penalty of its class.
                 within = least + slack - float(penalties[model, number])
-                priced_patterns = self.price_level(model, level, prices, max_cost=within, keep=MOST_PER_MODEL)
+                priced_patterns = self.price_level(model, level, prices, max_cost=within, keep=most)
                 complete = (
                     complete
                     and not priced_patterns.truncated

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from torchsplit_core.planning.patterns.approach import Approach
 from torchsplit_core.planning.patterns.feasibility import (
     Decision,
     FeasibilityProblem,
@@ -47,21 +48,11 @@ FIRST_PLAN_PART = 0.7
 ENOUGH = 0.85
 """Part of the fleet that a first plan's linear program may take: less spares no time."""
 
-FIRST_STEP, STEP_GROWTH = 0.004, 2.5
-"""Relative distance from what parts of patterns reach at which whole patterns are tried first, and its growth after a
-failure."""
+FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4
+"""Relative widths at which the bracket of a first bound is narrow enough for one plan, and for all."""
 
-NEXT_PARTS = (0.4, 0.6, 0.8)
-"""Parts of that distance left at which the next plans are sought, one after the other until one is found."""
-
-MOST_FAILURES = 8
-"""Searches in a row without a better plan after which plans near the bound are not sought."""
-
-NEAREST = 2e-4
-"""Relative distance at which no nearer plan is sought."""
-
-BRACKET_WIDTH = 5e-4
-"""Relative width at which the bracket of a first bound is narrow enough."""
+MOST_SEARCHES = 50
+"""Searches for plans near the bound of a level."""
 
 EXPECTED_STEPS = (0.01, 0.05, 0.2)
 """Relative distances below an expected level at which a first plan is sought, one after the other."""
@@ -211,7 +202,10 @@ def _raise_level(
     if k == first:
         search.start_from_divisible_prices(tier_group.models)
         high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
-        high, reach = _lower_bound(search, level_result, k, high, deadline)
+        high, reach = _lower_bound(search, level_result, k, high, deadline, FIRST_WIDTH)
+        # One plan near a bound that is not far off; the first bound that is costs as much time again.
+        _approach(search, level_result, k, reach, deadline, searches=1)
+        high, reach = _lower_bound(search, level_result, k, high, deadline, BRACKET_WIDTH)
         _approach(search, level_result, k, reach, deadline)
         trial = max(trial, (level_result.levels[k] + reach) / 2)
     unreached, bracketed = high, high < ceiling
@@ -251,38 +245,41 @@ def _raise_level(
 
 
 def _approach(
-    search: PatternSearch, level_result: LevelResult, k: int, reach: float, deadline: float
+    search: PatternSearch,
+    level_result: LevelResult,
+    k: int,
+    reach: float,
+    deadline: float,
+    searches: int = MOST_SEARCHES,
 ) -> None:
     """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do."""
-    step, failures = FIRST_STEP, 0
-    while time.perf_counter() < deadline and failures < MOST_FAILURES:
-        left = 1 - level_result.levels[k] / reach
-        if left <= NEAREST:
+    near = Approach()
+    for _ in range(searches):
+        if time.perf_counter() > deadline:
             return
-        if left <= step:
-            step = left * NEXT_PARTS[failures % len(NEXT_PARTS)]
+        step = near.next_step(1 - level_result.levels[k] / reach)
+        if step is None:
+            return
         decision = search.decide(_level_problem(level_result, k, reach * (1 - step)), deadline, prove=False)
         if decision.verdict == "found":
             _accept_plan(search, level_result, decision, k)
-            failures = 0
         elif decision.zeta > 1:
             # The patterns of the bound are not those of plans.
-            reach, step = reach * (1 - step) / decision.zeta, FIRST_STEP
-        else:
-            step *= STEP_GROWTH
-            failures += 1
+            reach, near = reach * (1 - step) / decision.zeta, Approach(failures=near.failures)
+        near.take(found=decision.verdict == "found")
 
 
 def _lower_bound(
-    search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float
+    search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float, width: float
 ) -> tuple[float, float]:
     """A bound of level k, from the bound `high` downward, and the highest level that parts of patterns reach.
 
+    They are at most `width` apart (relative) if time allows.
     Steps down from the bound double until prices refute no more; then the bracket is halved.
     """
     reach = level_result.levels[k]
     step: float | None = PRICE_STEP
-    while high > reach * (1 + BRACKET_WIDTH) and time.perf_counter() < deadline:
+    while high > reach * (1 + width) and time.perf_counter() < deadline:
         trial = (reach + high) / 2 if step is None else max(reach, high * (1 - step))
         zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
         if zeta is None:

@@ -7,11 +7,11 @@
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
 | below[i] | Σ of λ[m,j] below threshold i, m among the models it applies to, ≤ the models allowed below it |
 
-With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought.
+With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought; no slice is missing (s[p] = 0).
 
-In whole numbers ζ is 1, s[p] slices may be missing, and the least Σ_p price[p]·s[p] is sought: 0 is a choice that fits.
-This has solutions from the start, which HiGHS improves; where no slice may be missing, it seldom finds one on large
-fleets. Costs of layouts have a row `budget` then. In the linear program no slice is missing.
+In whole numbers without costs ζ is 1 too, and the least Σ_p price[p]·s[p] of missing slices is sought: 0 is a choice
+that fits. This has solutions from the start, which HiGHS improves; where no slice may be missing, it seldom finds one
+on large fleets. In the linear program none is missing.
 
 HiGHS gets it as a matrix, not through Pyomo: it is solved hundreds of times a second, and columns are added one by one.
 All coefficients but ζ's are whole numbers.
@@ -35,6 +35,9 @@ MISSING_COST = 100.0
 
 MIN_SHORTAGE_PRICE = 0.01
 """Least price of a missing slice, in units of the dearest."""
+
+RELATIVE_GAP = 1e-6
+"""Relative gap at which a cheapest choice counts as such."""
 
 SHORT = 1e-4
 """A bound of the cost of missing slices, in units of the dearest, from which on a slice is missing."""
@@ -75,7 +78,7 @@ def solve_relaxation(
     `subsets[i, m]`: whether threshold i applies to model m. `costs`: of a GPU by layout column; ζ is then the cost.
     """
     models = subsets.shape[1]
-    highs = _build_program(capacity, subsets, columns, allowed, costs)
+    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
@@ -100,13 +103,24 @@ def solve_integer(
 ) -> IntegerSolution | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice.
 
-    `prices` of a slice by pool. With `costs`, of a GPU by layout column, a choice costs at most `max_cost`.
+    Any choice is taken; `prices`, of a slice by pool, say which slices had better not be missing on the way to it. With
+    `costs`, of a GPU by layout column, it is the cheapest that costs at most `max_cost`.
     """
     models = subsets.shape[1]
-    highs = _build_program(capacity, subsets, columns, allowed, costs, max_cost=max_cost, prices=prices)
-    _stop_if_short(highs)
+    highs = _build_program(
+        capacity,
+        subsets,
+        columns,
+        allowed,
+        costs,
+        whole=True,
+        max_cost=max_cost,
+        prices=prices if costs is None else None,
+    )
+    if costs is None:
+        _stop_if_short(highs)
     status = run(highs, max(seconds, 0.02))
-    if status == "infeasible" or highs.getInfo().mip_dual_bound > SHORT:
+    if status == "infeasible" or (costs is None and highs.getInfo().mip_dual_bound > SHORT):
         return "none"
     if status not in ("optimal", "feasible"):
         return "unknown"
@@ -150,10 +164,11 @@ def _build_program(
     allowed: Sequence[int],
     costs: Vector | None,
     *,
-    prices: Vector | None = None,
+    whole: bool,
     max_cost: float = INF,
+    prices: Vector | None = None,
 ) -> Any:
-    """The linear program; with the `prices` of missing slices the one in whole numbers."""
+    """The program; with `prices` of missing slices, in units of which they are paid for."""
     models = subsets.shape[1]
     pools, groups, count = len(capacity.pools), len(capacity.gpus), len(columns)
     layouts = len(capacity.columns)
@@ -179,25 +194,26 @@ def _build_program(
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     if costs is not None:
         parts.append((np.full(layouts, budget), count + np.arange(layouts), costs))
-    # The last columns: for each pool its missing slices, else for each model a pattern at the highest level.
-    last = models if prices is None else pools
-    first, sign = (0, 1.0) if prices is None else (models, -1.0)
+    # The last columns: in the linear program a pattern at the highest level for each model, else missing slices.
+    last = (pools if prices is not None else 0) if whole else models
+    first, sign = (models, -1.0) if whole else (0, 1.0)
     parts.append((first + np.arange(last), width + np.arange(last), np.full(last, sign)))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
     matrix = csc_from_entries(value, row, col, (rows, width + last))
     cost = np.zeros(width + last)
     lower_columns, upper = np.zeros(len(cost)), np.full(len(cost), INF)
-    if costs is not None or prices is not None:
-        lower_columns[width - 1] = upper[width - 1] = 1.0
+    cost[width - 1], cost[width:] = 1.0, MISSING_COST
+    if costs is not None:
+        cost[count : width - 1], cost[width - 1] = costs, 0.0
+        cost[width:] *= float(costs.max()) * float(capacity.gpus.sum())
     if prices is not None:
+        cost[width - 1] = 0.0
         cost[width:] = np.maximum(prices / max(float(prices.max()), 1e-12), MIN_SHORTAGE_PRICE)
+    if whole or costs is not None:
+        lower_columns[width - 1] = upper[width - 1] = 1.0
+    if whole:
         upper[:count] = 1.0
         upper[count : width - 1] = capacity.gpus[capacity.group_of]
-    elif costs is not None:
-        cost[count : width - 1] = costs
-        cost[width:] = MISSING_COST * float(costs.max()) * float(capacity.gpus.sum())
-    else:
-        cost[width - 1], cost[width:] = 1.0, MISSING_COST
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups : budget] = allowed
@@ -210,5 +226,6 @@ def _build_program(
         cost,
         columns=(lower_columns, upper),
         rows=(lower, right),
-        integer=None if prices is None else np.arange(width + last) < width - 1,
+        integer=np.arange(width + last) != width - 1 if whole else None,
+        relative_gap=RELATIVE_GAP,
     )
