@@ -158,11 +158,18 @@ class PatternSearch:
         return duals if duals is None else duals.zeta
 
     def decide(
-        self, problem: FeasibilityProblem, deadline: float, *, prove: bool, enough: float = 0.0
+        self,
+        problem: FeasibilityProblem,
+        deadline: float,
+        *,
+        prove: bool,
+        enough: float = 0.0,
+        most: int = 0,
     ) -> Decision:
         """Decide the problem; without `prove` only with the patterns that the prices generated.
 
-        No more patterns are generated once the linear program needs no more than the part `enough` of the fleet.
+        With `most` the so many cheapest patterns of each model take their place: to list them takes longer. No more
+        patterns are generated once the linear program needs no more than the part `enough` of the fleet.
         """
         if self._is_blocked(problem):
             return Decision("none")
@@ -171,6 +178,10 @@ class PatternSearch:
             return Decision("none")
         if duals.zeta != duals.zeta:
             return Decision("unknown")
+        columns = self.cheapest_columns(problem, duals.below, self.quick_patterns)
+        if most:
+            listed = self.all_columns(problem, duals.below, self.capacity.worth(self.prices), deadline, most)
+            columns = columns if listed is None else listed[0]
         until = deadline
         if not prove:
             # A feasible plan is mostly found at once.
@@ -178,9 +189,7 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-        decision = self._solve_master(
-            problem, until, self.cheapest_columns(problem, duals.below, self.quick_patterns)
-        )
+        decision = self._solve_master(problem, until, columns)
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
         worth = self.capacity.worth(self.prices)

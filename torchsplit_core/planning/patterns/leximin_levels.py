@@ -51,6 +51,9 @@ ENOUGH = 0.85
 FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4
 """Relative widths at which the bracket of a first bound is narrow enough for one plan, and for all."""
 
+LISTED = (0, 15, 10)
+"""Cheapest patterns of a model that are listed for searches near a bound, in turn; 0: those that prices generated."""
+
 MOST_SEARCHES = 50
 """Searches for plans near the bound of a level."""
 
@@ -254,13 +257,14 @@ def _approach(
 ) -> None:
     """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do."""
     near = Approach()
-    for _ in range(searches):
+    for number in range(searches):
         if time.perf_counter() > deadline:
             return
         step = near.next_step(1 - level_result.levels[k] / reach)
         if step is None:
             return
-        decision = search.decide(_level_problem(level_result, k, reach * (1 - step)), deadline, prove=False)
+        problem, most = _level_problem(level_result, k, reach * (1 - step)), LISTED[number % len(LISTED)]
+        decision = search.decide(problem, deadline, prove=False, most=most)
         if decision.verdict == "found":
             _accept_plan(search, level_result, decision, k)
         elif decision.zeta > 1:
