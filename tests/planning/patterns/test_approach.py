@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from torchsplit_core.planning.patterns.approach import FIRST_STEP, MOST_FAILURES, NEAREST, Approach
+from torchsplit_core.planning.patterns.leximin_levels import FIRST_STEP, MOST_FAILURES, NEAREST, Approach
 
 
 def test_plans_are_sought_ever_nearer_to_the_bound():

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.approach import Approach
 from torchsplit_core.planning.patterns.feasibility import (
     Decision,
     FeasibilityProblem,
@@ -51,6 +50,18 @@ ENOUGH = 0.85
 FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4
 """Relative widths at which the bracket of a first bound is narrow enough for one plan, and for all."""
 
+FIRST_STEP, STEP_GROWTH = 0.008, 2.5
+"""Relative distance from the bound at which a plan is sought first, and its growth after a failure."""
+
+NEXT_PARTS = (0.4, 0.6, 0.8)
+"""Parts of the distance left at which the next plans are sought, one after the other until one is found."""
+
+MOST_FAILURES = 8
+"""Searches in a row without a better plan that end it."""
+
+NEAREST = 2e-4
+"""Relative distance at which no nearer plan is sought."""
+
 LISTED = (0, 15, 10)
 """Cheapest patterns of a model that are listed for searches near a bound, in turn; 0: those that prices generated."""
 
@@ -86,6 +97,31 @@ class LevelResult:
             for tier_group in self.tier_groups
             for level in sorted(min(by_model[model], tier_group.cap) for model in tier_group.models)
         ]
+
+
+@dataclass
+class Approach:
+    """How near to a bound the next plan is sought: the relative distance `step` of the last search, and its failures.
+
+    Whether HiGHS finds a plan within its seconds is chance to a degree: a search without one is repeated nearby.
+    """
+
+    step: float = FIRST_STEP
+    failures: int = 0
+
+    def next_step(self, left: float) -> float | None:
+        """Where to seek a plan if the best one is `left` from the bound (relative); None: no nearer one is sought."""
+        if left <= NEAREST or self.failures >= MOST_FAILURES:
+            return None
+        if self.step >= left:
+            self.step = left * NEXT_PARTS[self.failures % len(NEXT_PARTS)]
+        return self.step
+
+    def take(self, *, found: bool) -> None:
+        """Note how the search ended."""
+        self.failures = 0 if found else self.failures + 1
+        if not found:
+            self.step *= STEP_GROWTH
 
 
 def raise_levels(
