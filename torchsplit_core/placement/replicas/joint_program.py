@@ -208,7 +208,7 @@ class JointProgram:
         """Whether the linear relaxation, with the subtour cuts that it violates, has no solution: a proof."""
         while not (self._empty or self._tightened or clock.over()):
             clock.count("joint_relaxations")
-            relaxed = self._program.solve(clock.left_s(), integer=False)
+            relaxed = self._program.relax_again(clock.left_s())
             if relaxed.status == "infeasible":
                 self._empty = True
             elif relaxed.status != "optimal":

@@ -108,6 +108,7 @@ class PathProgram:
         if segments is not None:
             program.add_row(*segments, self._visit + every, np.ones(count))
         self._end_column = len(program.cost)
+        self._relaxed_cost = 0.0
 
     def class_use(self, class_index: int) -> tuple[np.ndarray, np.ndarray]:
         """The columns whose weighted sum is how many GPUs of a class the trail uses, and the weights."""
@@ -205,18 +206,22 @@ class PathProgram:
             seen |= piece
         return pieces
 
-    def _add_relaxation_cuts(self, clock: SearchClock) -> bool:
-        """Add cuts that the linear relaxation violates, until there are none; False if it becomes infeasible."""
+    def _add_relaxation_cuts(self, clock: SearchClock, rounds: int = _ROUNDS) -> bool:
+        """Add cuts that the linear relaxation violates, until there are none; False if it becomes infeasible.
+
+        `_relaxed_cost`: the last relaxation's, which no solution is below.
+        """
         part = clock.part(_ROUNDS_PART * clock.left_s())
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             if part.over():
                 return True
             clock.count("relaxations")
-            solution = self._program.solve(part.left_s(), integer=False)
+            solution = self._program.relax_again(part.left_s())
             if solution.status == "infeasible":
                 return False
             if solution.status != "optimal":
                 return True
+            self._relaxed_cost = solution.bound
             if not self.add_fractional_cuts(solution.values):
                 return True
         return True
