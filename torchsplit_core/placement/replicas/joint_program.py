@@ -187,7 +187,10 @@ class JointProgram:
                 )
                 divided = given + np.arange(len(parts))
                 self._program.add_row(
-                    -INF, 0, np.concatenate([columns, divided]), np.concatenate([counts, -np.ones(len(parts))])
+                    -INF,
+                    0,
+                    np.concatenate([columns, divided]),
+                    np.concatenate([counts, -np.ones(len(parts))]),
                 )
                 for cell, column in zip(parts, divided.tolist(), strict=True):
                     users[cell].append((np.array([column]), np.ones(1)))
@@ -195,13 +198,13 @@ class JointProgram:
             else:
                 users[parts[0]].append((columns, counts))
                 self._given[number, parts[0]] = (columns, counts)
-        for gpus, parts in zip(self._cells, users, strict=True):
-            if len(parts) > 1:
+        for gpus, shares in zip(self._cells, users, strict=True):
+            if len(shares) > 1:
                 self._program.add_row(
                     -INF,
                     len(gpus),
-                    np.concatenate([columns for columns, _ in parts]),
-                    np.concatenate([counts for _, counts in parts]),
+                    np.concatenate([columns for columns, _ in shares]),
+                    np.concatenate([counts for _, counts in shares]),
                 )
 
     def refuted(self, clock: SearchClock) -> bool:
