@@ -2,7 +2,8 @@
 
 First random small instances against the best set of disjoint pipelines found by going through all. Then fleets: those
 of a decoder from its sizes, the last ones as in placement_search. `one` is the best single pipeline, in the units of
-the fleet's throughput. Then further fleets of noisy nodes, as many as wanted. Ends with 1 when a small instance differs, or when pipelines are not worth what is said.
+the fleet's throughput. Then further fleets of noisy nodes, as many as wanted. Ends with 1 when a small instance
+differs, or when pipelines are not worth what is said.
 """
 
 from __future__ import annotations
