@@ -119,7 +119,7 @@ class Approach:
 
     def take(self, *, reached: bool) -> None:
         """Note how the search ended."""
-        self.failures = 0 if found else self.failures + 1
+        self.failures = 0 if reached else self.failures + 1
         if not reached:
             self.step *= STEP_GROWTH
 
