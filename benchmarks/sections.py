@@ -258,8 +258,8 @@ BENCHMARKS = (
         "pipelines, against the best of all sets of disjoint pipelines. Then the largest sum of throughputs by how "
         "many pipelines there may be, at most 60 s each; *one* is the best single pipeline. 70B is a decode of "
         "Llama-3.1-70B with a batch of 64 (tokens/s); the others are layers × GPUs, the instances of the exact search "
-        "at scale.",
-        ("--random", "10", "--cases", "70B, 2 x 8 H100"),
+        "at scale. Last, fleets of noisy nodes of other seeds, any number of pipelines, 60 s each.",
+        ("--random", "10", "--cases", "70B, 2 x 8 H100", "--noisy", "0"),
     ),
     Benchmark(
         "Throughput against latency",

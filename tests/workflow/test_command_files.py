@@ -30,6 +30,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "deploy": (("plan", "plan request"), ("deployment", "routes")),
     "route": (("routes",), ()),
     "capture": ((), ("host state", "site program")),
+    "apply": (("plan", "plan request", "host state"), ("boot unit",)),
     "place": (("placement request",), ("placement", "placement request", "frontier")),
     "strategy": (("strategy request",), ("strategy", "program")),
     "train": (("strategy", "strategy request", "run"), ("fleet files", "run")),
@@ -42,7 +43,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program", "fleet files",
-    "weights", "transition", "site program",
+    "weights", "transition", "site program", "boot unit",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -171,6 +172,10 @@ def hosts(walk: Walk) -> None:
     walk.go(
         "transition", walk("gpus.json"), "--from", walk("state.json"), "--request", walk("gpus_request.json"),
         "--evict-foreign", o="transition=transition.json",
+    )  # fmt: skip
+    walk.go(
+        "apply", walk("gpus.json"), "--from", walk("state.json"), "--request", walk("gpus_request.json"),
+        "--evict-foreign", boot_unit="boot unit=boot",
     )  # fmt: skip
     walk.go("capture", "--script", o="site program=capture.py")
 
