@@ -33,7 +33,7 @@ FRESH_NAME = "state"
 def render(workspace: Workspace, plan: PlanOutcome) -> HostState | None:
     """The choice and the form that adds a state; the chosen state, None where none is chosen or it cannot be read."""
     stored = workspace.artifacts()
-    options = [NOTHING, *([HOST] if _has_gpus() else [])]
+    options = [NOTHING, *([HOST] if has_gpus() else [])]
     for kind in KIND_WORDS:
         options += [f"{kind}:{name}" for name in named_results.names_in(stored, kind)]
     chosen: str | None = st.session_state.get(KEY)
@@ -82,7 +82,8 @@ def _read(workspace: Workspace, chosen: str, plan: PlanOutcome) -> HostState:
 
 
 @st.cache_resource(ttl=HOST_S, show_spinner=False)
-def _has_gpus() -> bool:
+def has_gpus() -> bool:
+    """Whether this server's host has GPUs by its driver."""
     try:
         with open_nvml() as nvml:
             return nvml.gpu_count() > 0

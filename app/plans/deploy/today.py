@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import streamlit as st
 
 from app.charts.change import ChangeLine, change_chart
 from app.components import saving
 from app.components.picture import picture
-from app.plans.deploy import gain_curve, state_choice
+from app.plans.deploy import apply_form, gain_curve, state_choice
+from app.plans.deploy.change_options import START_S, ChangeOptions, command
 from app.session import scenario
 from app.shell import widgets
 from torchsplit_core.files import write_text
@@ -35,22 +34,12 @@ from torchsplit_core.values import HostState, ModelDuring, PlanOutcome, PlanRequ
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
-START_S = ChangeTimes().start_s
 MOST_LINES = 8
 """Models in the chart."""
 MOST_NAMES = 8
 """Renamed GPUs that are listed without unfolding."""
 PREFER = {"gpus": "change the fewest GPUs", "loss": "lose the least"}
 STEP_COLUMNS = ("step", "begins, s", "takes, s", "GPU", "action", "slice", "tenants")
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeOptions:
-    """What the user asks of a transition."""
-
-    prefer: str = "gpus"
-    evict: bool = False
-    start_s: float = START_S
 
 
 def render(workspace: Workspace, name: str, plan: PlanOutcome, request: PlanRequest | None) -> None:
@@ -81,6 +70,11 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome, request: PlanRequ
         else:
             _render_change(name, plan, answered, state, outcome, colours)
             _files(name, answered, state, outcome, options)
+            if outcome.steps:
+                apply_form.render(
+                    workspace, name, _digest(plan), state, outcome, options,
+                    has_request=answered is not None, has_gpus=state_choice.has_gpus(),
+                )  # fmt: skip
         if answered is not None:
             gain_curve.render(workspace, name, plan, answered, state, outcome)
 
@@ -326,18 +320,5 @@ def _files(
         )
         widgets.json_button("State now (JSON)", state, f"{name}.now.json")
     st.caption("The same on the command line, with the plan's files from the foot of this page:")
-    st.code(command(name, options, has_request=request is not None), language=None, wrap_lines=True)
-
-
-def command(name: str, options: ChangeOptions, *, has_request: bool) -> str:
-    """The command that gives the same transition from the files of this page."""
-    words = ["torchsplit", "transition", f"{name}.plan.json", "--from", f"{name}.now.json"]
-    if has_request:
-        words += ["--request", f"{name}.plan_request.json"]
-    if options.prefer != "gpus":
-        words += ["--prefer", options.prefer]
-    if options.evict:
-        words.append("--evict-foreign")
-    if options.start_s != START_S:
-        words += ["--start-s", f"{options.start_s:g}"]
-    return shlex.join((*words, "--text"))
+    line = command("transition", name, options, has_request=request is not None)
+    st.code(line, language=None, wrap_lines=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from app.format.glossary import explain
-from app.plans.deploy import today
-from app.plans.deploy.today import ChangeOptions, change_lines, counts, loss_sentence, map_marks
+from app.plans.deploy.change_options import ChangeOptions, command
+from app.plans.deploy.today import change_lines, counts, loss_sentence, map_marks
 from tests.support.app.page import metrics, run, said
 from tests.support.app.values import plan, request
 from tests.support.transition.instances import plan_of, tenant
@@ -149,7 +149,7 @@ def test_lines_are_shares_of_demand_and_models_without_one_are_left_out():
 
 @pytest.mark.parametrize("options", [ChangeOptions(), ChangeOptions("loss", evict=True)])
 def test_the_command_says_what_is_not_the_default(options):
-    line = today.command("a b", options, has_request=False)
+    line = command("transition", "a b", options, has_request=False)
     assert line.startswith("torchsplit transition 'a b.plan.json' --from 'a b.now.json'")
     assert ("--prefer loss --evict-foreign" in line) is (options.prefer == "loss")
 
