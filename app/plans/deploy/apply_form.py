@@ -39,7 +39,7 @@ def render(
                 change = HostChange.of(outcome, state, host, plan_sha256)
                 others = [other for other in hosts if other != host]
                 text = change_text(change, ApplySettings(), others if len(hosts) > 1 else ())
-                st.code(text, language=None, height=360)
+                st.code(text, language=None, height="content", wrap_lines=True)
             st.code(command("apply", name, options, has_request=has_request), language=None, wrap_lines=True)
     if has_gpus and server in hosts and any(point_type(gpu.type) == gpu.type for gpu in state.gpus):
         _act(workspace, name, plan_sha256, state, server, options, has_request=has_request)
@@ -64,6 +64,14 @@ def _act(
         "processes of its instance to end, and the change stops at the first surprise. torchsplit apply --status says "
         "where it stands, --undo goes back."
     )
+    last = jobs.newest(workspace, APPLY, name)
+    if last is not None and last.state == "done" and last.result["plan_sha256"] == plan_sha256:
+        st.success(
+            escape_markdown(
+                f"{last.result['host']} was brought to this plan: choose This host above for what stands now. "
+                f"Journal: {last.result['journal']}"
+            )
+        )
     with st.form("apply", border=False):
         typed = st.text_input(f"Type {host} to change its GPUs", key="apply-host", autocomplete="off")
         pressed = st.form_submit_button("Apply on this host")

@@ -61,4 +61,6 @@ def apply_job(workspace: Workspace, parameters: ApplyParameters, progress: Progr
                 journal = apply_change(nvml, change, path, ApplySettings(), report)
     except NvmlFault as fault:
         raise InputFault("this host", fault.words, "Apply the plan on the host of the GPUs.") from fault
-    return {"host": host, "journal": str(path), "changed": journal is not None, "lines": lines}
+    return {
+        "host": host, "plan_sha256": digest, "journal": str(path), "changed": journal is not None, "lines": lines,
+    }  # fmt: skip

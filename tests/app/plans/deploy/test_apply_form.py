@@ -1,6 +1,7 @@
 """The change on its hosts: the dry run, and the act only where this server's host is named by hand."""
 
 import socket
+from hashlib import sha256
 
 import pytest
 
@@ -8,8 +9,10 @@ from app.session import trust
 from tests.support.app.page import press, said
 from tests.support.apply.cases import A30, BEFORE, host, state, tenant
 from tests.support.deployment.helpers import plan_of, planned_gpu
-from torchsplit_core.files import read_text
+from torchsplit_core.files import read_text, write_text
 from torchsplit_core.hardware.replay import REPLAY_VARIABLE
+from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.job_kinds import APPLY
 
 PLAN = plan_of(
     planned_gpu("node0/gpu0", A30, [("2g.12gb", 0, tenant("bert")), ("2g.12gb", 2, tenant("clip"))])
@@ -47,6 +50,14 @@ def test_only_the_name_of_this_host_starts_the_change(page, node0, started):
     assert (kind, parameters.request, parameters.host) == ("apply", "review", "node0")
     assert read_text(parameters.state, origin="state")[1] == node0.get("host_state", "now")
     assert not parameters.evict_foreign and not parameters.has_request
+
+
+def test_a_finished_change_to_this_plan_is_told_and_one_to_another_is_not(page, node0):
+    for plan_sha256, told_so in (("0" * 64, False), (sha256(write_text(PLAN).encode()).hexdigest(), True)):
+        record = node0.add_job("Apply it", APPLY, {"request": "review"})
+        result = {"host": "node0", "plan_sha256": plan_sha256, "journal": "/j", "changed": True, "lines": []}
+        runner._write(node0.store, record.id, {"state": "done", "result": result})
+        assert ("node0 was brought to this plan" in said(page("deploy", node0, **ADDRESS))) is told_so
 
 
 @pytest.mark.parametrize("why", ["another host", "refused"])
