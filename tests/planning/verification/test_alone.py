@@ -12,6 +12,7 @@ import torchsplit_core
 from tests.support.planning.requests import on_a30, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.baseline_plans import build_baselines
+from torchsplit_core.planning.explanation.settling import Settling
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.figures import level_values, plan_penalty
 from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids
@@ -25,17 +26,18 @@ from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
+from torchsplit_core.planning.verification.touched import touch_faults
 from torchsplit_core.values import Colocation, InternalFault, Objective, PlanOutcome, PlanRequest
 
 CHECK = {
     part.__module__
     for part in (
         verify, layout_faults, check_models, check_costs, check_objective, flow_faults, find_point,
-        members_on_gpu,
+        members_on_gpu, touch_faults,
     )
 }  # fmt: skip
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
-CALLERS = {plan.__module__, build_baselines.__module__, evaluate.__module__, with_request_ids.__module__}
+CALLERS = {part.__module__ for part in (plan, build_baselines, evaluate, with_request_ids, Settling)}
 SHARED = {fleet.__name__, request_hash.__module__}
 
 

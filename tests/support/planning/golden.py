@@ -26,15 +26,22 @@ from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.patterns.master import Column, _build_program
 from torchsplit_core.planning.patterns.share_program import ShareProgram
 from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.problem.held_gpus import held_gpus, points_in_use
+from torchsplit_core.planning.problem.touch_limit import with_held_gpus
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
+    ForeignTenant,
+    HostState,
     Objective,
     ObjectiveKind,
     PlanModel,
     PlanRequest,
     Point,
     Stage,
+    StateGpu,
+    StateInstance,
+    Tenant,
     Variant,
 )
 
@@ -123,12 +130,31 @@ SLACK = {"elastic": True, "elastic_latency": True}
 SPARE = Objective("max_min", survives=1)
 EASY = (replace(SMALL, min_throughput_rps=20.0), replace(LARGE, min_throughput_rps=5.0))
 
+
+def held(limit: int, **options: Any) -> Formulation:
+    """Three A30: the first holds the small model on a 2g and an idle 1g, the second a notebook."""
+    small = Tenant("small", "whole", "whole", 1.0, 1, 1, 25.0, 4.0)
+    now = (StateInstance("2g.12gb", 0, None, (small,)), StateInstance("1g.6gb", 2, None, ()))
+    foreign = StateInstance("4g.24gb", 0, None, (ForeignTenant("a notebook"),))
+    state = HostState((StateGpu("gpu0", A30, instances=now), StateGpu("gpu1", A30, instances=(foreign,))))
+    request = asked(SMALL, LARGE, count=3, layouts=None, **options)
+    request = replace(request, current=state, objective=Objective("max_min", max_touched_gpus=limit))
+    holding = held_gpus(request)
+    shared = request.sharing == "fractional"
+    problem = build_problem(request, per_gpu=shared, in_use=points_in_use(holding))
+    return build(with_held_gpus(problem, holding), "concrete" if shared else "exclusive")
+
+
 BUILDS: dict[str, Callable[[], Formulation]] = {
     "layout_choice": lambda: whole(asked(SMALL, LARGE)),
     "slice_capacity": lambda: whole(asked(SMALL, LARGE)),
     "slice_capacity-shares": lambda: shares(SMALL, LARGE),
     "home_capacity": lambda: whole(PAIR),
     "home_presence": lambda: whole(PAIR),
+    "held": lambda: held(1),
+    "held_use": lambda: held(1),
+    "held_use-shares": lambda: held(1, sharing="fractional"),
+    "touch_limit": lambda: held(1),
     "twin_order": lambda: whole(asked(SMALL, LARGE, count=3), per_gpu=True),
     "one_variant": lambda: whole(asked(TWO_PARTS)),
     "variant_use": lambda: whole(asked(TWO_PARTS)),

@@ -11,8 +11,8 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_assignment_links |
 | home_presence | Σ_u∈(n,g,l) x[u] ≥ y[g,l] for n present with l, implied by no stage | add_assignment_links |
 | held | y[stays] + Σ_l y[anew,l] ≤ GPUs that hold the same now | add_held |
-| held_use | x[u] = instances (shares) of now · y[stays], over the cases | add_held |
-| touch_limit | Σ GPUs that do not stay + Σ layouts of empty ones ≤ max_touched_gpus | add_held |
+| held_use | Σ_c x[u] = instances (shares) of now · y[stays] | add_held |
+| touch_limit | Σ GPUs that do not stay + Σ_l y[g,l] of empty ones ≤ max_touched_gpus | add_held |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
