@@ -46,8 +46,13 @@ def render(
 ) -> None:
     """The curve of this scenario from this state, or the button that plans it."""
     st.subheader("What each changed GPU buys", anchor=False)
+    try:
+        current = fleet_state(request, state, outcome)
+    except InputFault as reason:
+        st.info(escape_markdown(str(reason)))
+        return
     with frame.fault_boundary():
-        planned = replace(request, current=fleet_state(request, state, outcome))
+        planned = replace(request, current=current)
         working = bool(jobs.running(workspace, (SWEEP,), name))
         again = REFRESH_S if working else None
         st.fragment(_render, run_every=again)(workspace, name, plan, planned, working)

@@ -298,15 +298,15 @@ def _loss(model: ModelDuring) -> float:
 def change_lines(
     models: Sequence[ModelDuring], times: Mapping[str, Timeline], colours: Mapping[str, str]
 ) -> list[ChangeLine]:
-    """A line for each of the models that has a demand."""
-    return [
-        ChangeLine(
-            model.model, colours.get(model.model, UNKNOWN),
-            tuple(at for at, _ in times[model.model]), tuple(rate / model.demand_rps for _, rate in times[model.model]),
-        )
-        for model in models
-        if model.demand_rps
-    ]  # fmt: skip
+    """A line for each of the models that has a demand, without what lasts no time."""
+    lines = []
+    for model in models:
+        if model.demand_rps:
+            first, *later = times[model.model]
+            seconds, rates = zip(first, *dict(later).items(), strict=True)
+            shares = tuple(rate / model.demand_rps for rate in rates)
+            lines.append(ChangeLine(model.model, colours.get(model.model, UNKNOWN), seconds, shares))
+    return lines
 
 
 def _files(

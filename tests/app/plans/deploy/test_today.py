@@ -156,3 +156,14 @@ def test_the_command_says_what_is_not_the_default(options):
 
 def test_the_plan_and_its_state_name_the_same_request(filled):
     assert plan_transition(plan(), state_of_plan(plan())).request_sha256 == request_hash(request())
+
+
+def test_what_lasts_no_time_is_not_drawn():
+    (during,) = [
+        model
+        for model in plan_transition(plan(), running(), request=request()).during
+        if model.model == "bert"
+    ]
+    times = {"bert": ((0.0, 400.0), (0.0, 0.0), (9.0, 900.0), (9.0, 200.0), (12.0, 200.0))}
+    (line,) = change_lines([during], times, {})
+    assert (line.seconds, line.shares) == ((0.0, 0.0, 9.0, 12.0), (2.0, 0.0, 1.0, 1.0))
