@@ -85,6 +85,7 @@ TARGETS = (
     Target("archive", "a workspace's archive", fuzz_readers.archive, "zip"),
     Target("config", "a config.json as a decoder and as sizes", fuzz_readers.config, "json"),
     Target("host", "a replayed host, a journal of MIG, DCGM's table, spans", fuzz_readers.host, "lined",),
+    Target("listing", "a host's texts of nvidia-smi and mig-parted", fuzz_readers.listing),
     Target("options", "values of the command line", fuzz_readers.options),
     Target("http", "a connection's bytes, in any pieces", fuzz_readers.http),
     Target("infer", "a request's body: packed, JSON, tensors as bytes", fuzz_readers.infer, "lined"),

@@ -229,6 +229,27 @@ def host() -> Read:
     )
 
 
+def listing() -> Read:
+    """Texts of nvidia-smi and mig-parted, divided by lines of "---": an accepted state is written and read again."""
+    from torchsplit_core.files import read_text, write_text
+    from torchsplit_core.hardware.catalogue import gpu_type
+    from torchsplit_core.hardware.host_state.from_texts import HostText, state_of_texts
+    from torchsplit_core.hardware.layouts import layout_fault
+    from torchsplit_core.values import PlacedProfile
+
+    def read(data: bytes) -> None:
+        parts = [*_text(data).split("---\n"), "", ""]
+        smi, lgi, mig_parted = (HostText(text, "text") if text else None for text in parts[:3])
+        types = None if smi else ["A100-40GB", "A30-24GB"]
+        state = state_of_texts(smi, lgi, mig_parted, types=types, host="node0")
+        assert read_text(write_text(state))[1] == state, "another state when written and read again"
+        for gpu in state.gpus:
+            placed = [PlacedProfile(item.profile, item.start) for item in gpu.instances]
+            assert layout_fault(gpu_type(gpu.type), placed) is None, placed
+
+    return read
+
+
 def options() -> Read:
     """Command-line values; the first line names the option."""
     from torchsplit_core.cli.sweep import parse_vary

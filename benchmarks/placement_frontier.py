@@ -15,9 +15,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from benchmarks.placement_search import CASES
+from benchmarks.placement_search import CASES, noisy_nodes
 
 # The tests' oracle: it shares nothing with the search.
 from tests.support.placement.search_cases import worth_of
@@ -57,6 +58,9 @@ INSTANCES = (
     "80 x 65 arbitrary, 1",
     "80 x 65 noisy nodes, 3",
 )
+NOISY = {
+    f"80 x 65 noisy nodes, 3, seed {seed}": partial(noisy_nodes, 65, 80, 3, seed) for seed in range(1, 6)
+}
 
 
 def measure(name: str, limit_s: float) -> dict[str, object]:
@@ -69,7 +73,8 @@ def measure(name: str, limit_s: float) -> dict[str, object]:
         seconds = time.monotonic() - started
         rows = [(one.throughput, one.latency_s, one.latency_bound_s, one.proven) for one in curve.points]
         return {"rows": rows, "complete": curve.complete, "seconds": seconds, "right": True}
-    instance, costs = CASES[name][0](), PassCosts(1000.0, 1.0)
+    build = NOISY[name] if name in NOISY else CASES[name][0]
+    instance, costs = build(), PassCosts(1000.0, 1.0)
     started = time.monotonic()
     traced = trace_frontier(instance, costs, time_limit_s=limit_s)
     seconds = time.monotonic() - started
@@ -83,7 +88,7 @@ def measure(name: str, limit_s: float) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    names = (*REQUESTS, *INSTANCES)
+    names = (*REQUESTS, *INSTANCES, *NOISY)
     parser.add_argument("--cases", nargs="*", choices=names, default=names, metavar="NAME")
     parser.add_argument("--limit", type=float, default=60.0, metavar="S")
     parser.add_argument("--child", choices=names, help=argparse.SUPPRESS)

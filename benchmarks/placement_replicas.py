@@ -2,7 +2,8 @@
 
 First random small instances against the best set of disjoint pipelines found by going through all. Then fleets: those
 of a decoder from its sizes, the last ones as in placement_search. `one` is the best single pipeline, in the units of
-the fleet's throughput. Ends with 1 when a small instance differs, or when pipelines are not worth what is said.
+the fleet's throughput. Then further fleets of noisy nodes, as many as wanted. Ends with 1 when a small instance
+differs, or when pipelines are not worth what is said.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from statistics import median
 
 import numpy as np
 
 from benchmarks.placement_search import CASES as LARGE
+from benchmarks.placement_search import noisy_nodes
 from tests.support.placement.replicas_oracle import best_sum, small_instance
 
 # The tests' oracle: it shares nothing with the search.
@@ -117,6 +120,27 @@ def fleets(names: list[str], seconds: float) -> int:
     return wrong
 
 
+def noisy(count: int, seconds: float) -> int:
+    """Print a row for each of so many fleets of noisy nodes; return how many are not worth what the search says."""
+    wrong, gaps = 0, []
+    print("| 80 x 65 noisy nodes, 3, seed | pipelines | GPUs | sum | bound | gap, % |")
+    print("|---|---|---|---|---|---|")
+    for seed in range(1, count + 1):
+        instance = noisy_nodes(65, 80, 3, seed)
+        found = search_pipelines(instance, MANY, time_limit_s=seconds, progress=_silent)
+        gpus = sum(len(chosen) for pipeline in found.pipelines for _, chosen in pipeline)
+        gaps.append(100 * (1 - found.value / found.bound))
+        print(
+            f"| {seed} | {len(found.pipelines)} | {gpus} of 65 | {found.value:.1f} | {found.bound:.1f} "
+            f"| {gaps[-1]:.2f} |",
+            flush=True,
+        )
+        wrong += not _right(instance, found)
+    if gaps:
+        print(f"\nGap: median {median(gaps):.2f} %, largest {max(gaps):.2f} %")
+    return wrong
+
+
 def _right(instance: ProblemInstance, found: PipelineSetResult) -> bool:
     """Whether the pipelines are disjoint and worth what the search says."""
     gpus = [gpu for pipeline in found.pipelines for _, chosen in pipeline for gpu in chosen]
@@ -135,10 +159,13 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
+    parser.add_argument("--noisy", type=int, default=5, metavar="N", help="fleets of noisy nodes")
     options = parser.parse_args()
     wrong = small(options.random)
     print()
     wrong += fleets(options.cases, options.seconds)
+    print()
+    wrong += noisy(options.noisy, options.seconds)
     print(f"\nFaults: {wrong}")
     return int(wrong > 0)
 

@@ -91,7 +91,7 @@ def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     return ProblemInstance(layers, kinds, links, most, falling_value(64, _weights(kinds, layers, 0.2), 0.05))
 
 
-def _noisy(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
+def noisy_nodes(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     """Fast nodes of 5 GPUs; links between them of about 80 are drawn independently, each direction too."""
     node, kinds = _nodes(gpus, 5, seed)
     drawn = np.random.default_rng(seed).lognormal(np.log(80), 0.5, (gpus, gpus))
@@ -148,11 +148,11 @@ CASES: dict[str, tuple[Callable[[], ProblemInstance], float]] = {
     "80 x 65 arbitrary, 1": (lambda: _arbitrary(65, 80, 1, 5), 60.0),
     "80 x 65 arbitrary, 2": (lambda: _arbitrary(65, 80, 2, 5), 60.0),
     "80 x 65 arbitrary, 3": (lambda: _arbitrary(65, 80, 3, 5), 60.0),
-    "80 x 65 noisy nodes, 3": (lambda: _noisy(65, 80, 3, 7), 60.0),
+    "80 x 65 noisy nodes, 3": (lambda: noisy_nodes(65, 80, 3, 7), 60.0),
     "80 x 65 arbitrary, several needed": (lambda: _several(65, 80, 7), 60.0),
     "126 x 256 arbitrary, 1": (lambda: _arbitrary(256, 126, 1, 7), 120.0),
     "126 x 256 arbitrary, 3": (lambda: _arbitrary(256, 126, 3, 7), 120.0),
-    "126 x 256 noisy nodes, 3": (lambda: _noisy(256, 126, 3, 7), 120.0),
+    "126 x 256 noisy nodes, 3": (lambda: noisy_nodes(256, 126, 3, 7), 120.0),
     "80 x 160 of five types, 16 equal": (lambda: _types("llama-3.1-70b", 4, 16, "equal", 1024), 60.0),
     "80 x 160 of five types, 16 proportional": (
         lambda: _types("llama-3.1-70b", 4, 16, "proportional", 1024),

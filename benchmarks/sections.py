@@ -155,6 +155,16 @@ BENCHMARKS = (
         ("--sizes", "4x4", "--seeds", "1"),
     ),
     Benchmark(
+        "Explanations settled in 20 s",
+        "benchmarks.plan_explanation",
+        "Questions of a plan's explanation (changes, limits of models, layouts) whose effect is proven after 20 s, in "
+        "two processes, and those that are at least between a plan and a proven bound; the published mix on five "
+        "A100, and mixed fleets of random curves over five seeds. Width: of the ten questions whose effect at the "
+        "first level may be largest, the distance of plan and bound as a share of the value before the change. In "
+        "this run about ten other processes shared the two cores, so a quarter of the time or less was there.",
+        ("--families", "three types", "--seeds", "1", "--seconds", "3"),
+    ),
+    Benchmark(
         "Planning again after one change",
         "benchmarks.planner_replan",
         "Twenty single changes (a demand, a weight, a GPU more or less, a minimum, a cap, a point less, a latency "
@@ -248,8 +258,8 @@ BENCHMARKS = (
         "pipelines, against the best of all sets of disjoint pipelines. Then the largest sum of throughputs by how "
         "many pipelines there may be, at most 60 s each; *one* is the best single pipeline. 70B is a decode of "
         "Llama-3.1-70B with a batch of 64 (tokens/s); the others are layers × GPUs, the instances of the exact search "
-        "at scale.",
-        ("--random", "10", "--cases", "70B, 2 x 8 H100"),
+        "at scale. Last, fleets of noisy nodes of other seeds, any number of pipelines, 60 s each.",
+        ("--random", "10", "--cases", "70B, 2 x 8 H100", "--noisy", "0"),
     ),
     Benchmark(
         "Throughput against latency",

@@ -280,6 +280,23 @@ def write_transition() -> None:
     write_file(plan_transition(plan, state_before(plan), request=request), FOLDER / "transition.json")
 
 
+def host_state() -> HostState:
+    """Two GPUs of a host: one in MIG mode with tenants of all kinds and free slots, one on which nothing runs."""
+    bert = Tenant("bert", "whole", "whole", 1.0, 8, 1, 120.0, 3.2)
+    instances = (
+        StateInstance("1g.10gb", 0, "MIG-9d1f1ef4-4c4b-5a5e-9a34-1d1f0a6f0b01", ()),
+        StateInstance("2g.20gb", 2, "MIG-9d1f1ef4-4c4b-5a5e-9a34-1d1f0a6f0b02", (bert,)),
+        StateInstance("3g.40gb", 4, None, (ForeignTenant("process 4711"),)),
+    )
+    first = StateGpu("node0/gpu0", "A100-80GB", "GPU-9d1f1ef4-4c4b-5a5e-9a34-1d1f0a6f0b00", True, instances)
+    return HostState((first, StateGpu("node0/gpu1", "A100-80GB", mig_enabled=False)), "2026-11-27T01:49:51Z")
+
+
+def write_host_state() -> None:
+    """A state of a host."""
+    write_file(host_state(), FOLDER / "host_state.json")
+
+
 def write_evaluation() -> None:
     """Two cases of the published mix S1: first fit, and the planner."""
     first_fit = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
@@ -334,6 +351,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "history": write_history,
     "routes": write_routes,
     "transition": write_transition,
+    "host-state": write_host_state,
     "evaluation": write_evaluation,
     "measurement": write_measurement,
     "walk": write_walk,
@@ -344,7 +362,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     for name, write in PARTS.items():
-        parser.add_argument(f"--{name}", action="store_true", help=write.__doc__)
+        parser.add_argument(f"--{name}", action="store_true", dest=name, help=write.__doc__)
     options = vars(parser.parse_args())
     asked = [write for name, write in PARTS.items() if options[name]]
     for write in asked or PARTS.values():

@@ -19,6 +19,7 @@ from app.trainings.strategy_tables import (
     describe_bottleneck,
     describe_choice,
     describe_request,
+    has_gpus,
     label,
     proof,
     ranking_rows,
@@ -75,7 +76,8 @@ def _render_outcome(workspace: Workspace, training: StoredTraining) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         widgets.badge(words, colour)  # type: ignore[arg-type]
         widgets.badge("estimated", "yellow")
-        st.caption("untested on hardware")
+        if has_gpus(training.request):
+            st.caption("untested on hardware")
     st.write(escape_markdown(outcome.message))
     if outcome.candidates:
         _best(training, outcome)
@@ -88,15 +90,19 @@ def _render_outcome(workspace: Workspace, training: StoredTraining) -> None:
 
 def _best(training: StoredTraining, outcome: StrategyOutcome) -> None:
     """Draw four figures of the best candidate, and its bottleneck."""
-    best = outcome.candidates[0]
+    best, gpus = outcome.candidates[0], has_gpus(training.request)
     cards = (
         ("A step", short(best.seconds_per_step, "s"), f"90 %: {short(best.low_s)} to {short(best.high_s)} s"),
         ("Tokens a second", short(best.tokens_per_s), f"{short(best.samples_per_s)} sequences a second"),
-        ("Of the peak", percent(best.mfu), "the model's own operations over the GPUs' peak"),
+        (
+            "Of the peak",
+            percent(best.mfu),
+            f"the model's own operations over the {'GPUs' if gpus else 'cores'}' peak",
+        ),
         ("Memory", short(best.memory_gib.total, "GiB"), "on the fullest device"),
     )
     widgets.metric_cards(cards)
-    st.markdown(f"**Bottleneck.** {escape_markdown(describe_bottleneck(best))}")
+    st.markdown(f"**Bottleneck.** {escape_markdown(describe_bottleneck(best, gpus=gpus))}")
 
 
 def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:

@@ -28,6 +28,8 @@ BOTTLENECKS = {
     "optimizer": "The optimizer and what a step takes whatever its size are most of what is not compute: a larger "
     "batch, or sharded states, shorten it.",
 }
+ON_CORES = "The cores compute most of the step. More of them, or less recomputation, shorten it."
+"""The words of "compute" for a fleet without GPUs."""
 MOSTLY = 0.75
 """From which share of the step compute is its bottleneck."""
 
@@ -113,14 +115,20 @@ def where_trained(request: StrategyRequest, candidate: StrategyCandidate) -> tup
     return True, f"torchsplit train runs it, on {counted(candidate.devices, 'process', 'processes')}."
 
 
-def describe_bottleneck(candidate: StrategyCandidate) -> str:
-    """The part that takes longest, in words, with its share of the step."""
+def has_gpus(request: StrategyRequest) -> bool:
+    """Whether some nodes of the fleet are not hosts of cores alone."""
+    return any(not nodes.type.startswith("CPU-") for nodes in request.fleet)
+
+
+def describe_bottleneck(candidate: StrategyCandidate, *, gpus: bool) -> str:
+    """The part that takes longest, in words, with its share of the step. `gpus`: whether the fleet has any."""
     parts = asdict(candidate.parts_s)
     name = "compute"
     if parts["compute"] < MOSTLY * candidate.seconds_per_step:
         name = max((part for part in parts if part != "compute"), key=lambda part: parts[part])
     share = parts[name] / candidate.seconds_per_step
-    return f"{name.replace('_', ' ').capitalize()} is {percent(share)} of the step. {BOTTLENECKS[name]}"
+    words = BOTTLENECKS[name] if gpus or name != "compute" else ON_CORES
+    return f"{name.replace('_', ' ').capitalize()} is {percent(share)} of the step. {words}"
 
 
 def describe_request(request: StrategyRequest) -> str:

@@ -26,6 +26,7 @@ ANSWERS = {
     "placement_frontier.json": "what `place` writes",
     "simulation.json": "what `simulate` writes",
     "stages.json": "what `partition --export` writes beside the parts",
+    "transition.json": "what `transition` writes",
     "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/router",
 }
 """Files that no command reads, or none that ends."""
@@ -36,6 +37,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     *((("plan", name), (SLOW, REPEATED)) for name in MIXES),
     *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
     *((("deploy", plan, "--request", request), ()) for plan, request in PLANS),
+    (("transition", "plan.json", "--from", "host_state.json", "--request", "plan_request.json", "--evict-foreign"), ()),
     *((("place", name), (SLOW,)) for name in PLACEMENTS),
     (("sweep", "plan_request.json", "--vary", "gpus:A100-80GB=1,2"), (SLOW,)),
     (("simulate", "simulation_request.json"), (SLOW,)),

@@ -1,10 +1,8 @@
 """Fixtures of the deployment tests; what they are made of stands in deployment_helpers."""
 
-import sys
-
 import pytest
 
-from tests.support.deployment.helpers import FAKE, MIXED, FakeHost, plan_of, planned_gpu
+from tests.support.deployment.helpers import MIXED, FakeHost, install_fake, plan_of, planned_gpu
 from torchsplit_core.values import PlanOutcome
 
 
@@ -21,8 +19,4 @@ def mixed_plan() -> PlanOutcome:
 
 @pytest.fixture
 def fake_host(tmp_path) -> FakeHost:
-    program = tmp_path / "nvidia-smi"
-    # -S -E: no site packages; the fake needs none and starts several times faster.
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE}" "$@"\n')
-    program.chmod(0o755)
-    return FakeHost(tmp_path)
+    return install_fake(tmp_path)

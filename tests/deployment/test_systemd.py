@@ -1,6 +1,7 @@
 """Units by systemd's own check where it is installed, and by what they say."""
 
 import configparser
+import re
 import shutil
 import subprocess
 
@@ -80,11 +81,11 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path):
     if analyze is None:
         # Every name that a unit uses is one of these; systemd knows them all.
         known = {
-            "Unit": {"Description", "Wants", "After", "PartOf"},
+            "Unit": {"Description", "Wants", "After", "Before", "PartOf"},
             "Service": {
                 "Type", "Environment", "EnvironmentFile", "WorkingDirectory", "ExecStart", "KillMode", "TimeoutStopSec",
                 "Restart", "RestartSec", "DynamicUser", "NoNewPrivileges", "PrivateTmp", "ProtectSystem", "ProtectHome",
-                "CPUAffinity",
+                "CPUAffinity", "RemainAfterExit",
             },
             "Install": {"WantedBy"},
         }  # fmt: skip
@@ -93,8 +94,8 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path):
                 for section, keys in unit(path.read_text()).items():
                     assert set(keys) <= known.get(section, set()), (path, section)
         return
-    names = [f"torchsplit-server@{server}.service" for server in servers]
-    for server in names:
+    names = ["torchsplit-mig.service", *(f"torchsplit-server@{server}.service" for server in servers)]
+    for server in names[1:]:
         (units / server).symlink_to(units / "torchsplit-server@.service")
     done = subprocess.run(
         [analyze, "verify", "--man=no", *(str(units / name) for name in ("torchsplit.target", *names))],
@@ -107,6 +108,26 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path):
     assert not [
         line for line in ours if "Unknown" in line or "Failed to parse" in line or "ignoring" in line
     ], ours
+
+
+def test_the_gpus_are_cut_and_found_at_boot_before_the_servers_start(fake_host):
+    texts = asked(mixed()).texts("systemd")
+    boot = unit(texts["systemd/units/torchsplit-mig.service"])
+    assert (boot["Service"]["Type"], boot["Service"]["RemainAfterExit"]) == ("oneshot", "yes")
+    assert boot["Install"]["WantedBy"] == "multi-user.target"
+    commands = re.findall(r"^ExecStart=(.+)$", texts["systemd/units/torchsplit-mig.service"], re.MULTILINE)
+    assert [command.split()[1].rpartition("/")[2] for command in commands if "bash" in command] == [
+        "apply-mig.sh", "find-slices.sh",
+    ]  # fmt: skip
+    assert (
+        "torchsplit-mig.service" in unit(texts["systemd/units/torchsplit-server@.service"])["Unit"]["After"]
+    )
+    fake_host.set(gpu0={"type": "A100-80GB", "mode": "Enabled"})
+    for _ in range(2):
+        assert fake_host.run(texts["systemd/apply-mig.sh"], "--apply").returncode == 0
+        assert fake_host.placed(0) == [("3g.40gb", 0), ("3g.40gb", 4)]
+    on_cores = asked(plan_of(planned_gpu("cpu0", "CPU-4c", [("2c", 0, tenant("c"))]))).texts("systemd")
+    assert not any("mig" in name for name in on_cores)
 
 
 def test_hostile_names_stand_nowhere_in_a_unit():

@@ -36,6 +36,7 @@ GRAPH = TorchGraph(
     subgraphs={"cond.true_graph_0": BODY},
     route="draft",
     notes=("net.py:7: one way was taken.",),
+    experts=("layers.0.experts",),
 )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def test_parts_make_the_graph_that_they_are_parts_of():
 
 def test_the_form_is_the_contract():
     form = graph_to_dict(GRAPH)
-    head = ["format", "version", "architecture_hash", "traced_batch", "route", "notes"]
+    head = ["format", "version", "architecture_hash", "traced_batch", "route", "notes", "experts"]
     assert list(form) == [*head, "nodes", "subgraphs"]
     assert (form["route"], form["notes"]) == ("draft", ["net.py:7: one way was taken."])
     assert (form["format"], form["version"]) == ("torchsplit.graph", 1)
@@ -199,6 +200,7 @@ def test_a_node_of_too_many_arguments_is_refused():
     ({"route": "by air"}, "route: is 'by air', not a known value. Known values: non-strict"),
     ({"notes": "a"}, "notes: is 'a', not a list of texts"),
     ({"notes": [1]}, "notes: is not a list of texts"),
+    ({"experts": "a"}, "experts: is 'a', not a list of texts"),
     ({"subgraphs": [1]}, "not an object of graphs"),
     ({"subgraphs": {"cond": 1}}, "not an object of graphs"),
 ])  # fmt: skip

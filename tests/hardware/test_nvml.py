@@ -19,7 +19,7 @@ from torchsplit_core.hardware import (
     open_nvml,
     temporary_slices,
 )
-from torchsplit_core.hardware.nvml import profile_of
+from torchsplit_core.hardware.nvml import GpuProcess, profile_of
 from torchsplit_core.hardware.replay import REPLAY_VARIABLE
 from torchsplit_core.values import InputFault
 
@@ -133,6 +133,8 @@ def test_processes_of_the_gpu(tmp_path, monkeypatch):
     install(monkeypatch, listing)
     with open_nvml() as nvml:
         assert nvml.processes(0) == listing.processes(0) == (4, 9)
+        placed = (GpuProcess(4, None), GpuProcess(9, 3))
+        assert nvml.placed_processes(0) == listing.placed_processes(0) == placed
         with pytest.raises(NvmlFault) as caught:
             nvml.destroy_compute_instance(0, 3, 0)
     assert caught.value.kind == "in_use"

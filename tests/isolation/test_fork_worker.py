@@ -22,8 +22,9 @@ time.sleep(600)
 EXPLANATION = """
 from torchsplit_core.planning.explanation import planner_process
 planner_process._plan_request = lambda *_: time.sleep(600)
-with planner_process.PlannerProcess(time.perf_counter() + 600) as planner:
-    planner.levels(None, 300, relaxes=True)
+with planner_process.PlannerProcesses(time.perf_counter() + 600) as planners:
+    planners.submit(None, None, 300, relaxes=True)
+    list(planners.answers(block=True))
 """
 SWEEP = """
 from torchsplit_core.planning.sweep import workers

@@ -23,7 +23,7 @@ LAYERS = (
     ("model_source",),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation", "transition"),
     ("deployment", "latency_slo", "strategy", "pictures"),
-    ("evaluation",),
+    ("apply", "evaluation"),
     ("workspace",),
     ("stages", "training"),
     ("serving",),

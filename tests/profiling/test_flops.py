@@ -93,6 +93,25 @@ def test_bytes_of_gather_product_views_and_copy(make_graph):
     assert costs["reshape_1"].bytes_written == rows * 4 * 4
 
 
+def test_rows_of_experts_pass_the_weights_of_one_expert_each():
+    graph = TorchGraph(
+        (
+            GraphNode("rows", "input", shape=("s0", 8), dtype="float32", output_bytes=2 * 8 * 4),
+            GraphNode("counts", "input", shape=(4,), dtype="int64", output_bytes=32),
+            GraphNode("up", "parameter", shape=(4, 8, 16), dtype="float32", output_bytes=2048),
+            GraphNode("down", "parameter", shape=(4, 16, 8), dtype="float32", output_bytes=2048),
+            GraphNode(
+                "out", "op", target="torchsplit.experts.default", shape=("s0", 8), dtype="float32",
+                inputs=("rows", "counts", "up", "down"),
+            ),
+        ),
+        traced_batch=2,
+        route="non-strict",
+    )  # fmt: skip
+    (cost,) = node_costs(graph, 6)
+    assert cost.unit == "matmul" and cost.matrix_flops == 2 * 6 * (8 * 16 + 16 * 8)
+
+
 @pytest.mark.parametrize("prefix", ["aten.", "torch.ops.aten.", "aten::"])
 def test_operation_names_of_every_spelling(prefix):
     assert op_name(GraphNode("n", "op", target=f"{prefix}linear.default")) == "linear"

@@ -68,6 +68,13 @@ def within_nodes_of_two(request: StrategyRequest) -> str:
     return written.replace('int(os.environ.get("LOCAL_WORLD_SIZE", 1))', "2")
 
 
+def in_large_steps(request: StrategyRequest) -> str:
+    """The best candidate with plain SGD: the first steps of Adam hide a factor of the gradients."""
+    written = text(replace(request, training=replace(request.training, optimizer="sgd")))
+    assert "RATE = 0, 1e-4" in written
+    return written.replace("RATE = 0, 1e-4", "RATE = 0, 1.0")
+
+
 CASES = {
     "tensor, sequence parallel, selective": lambda: text(
         asked(data=2, tensor=2, sequence_parallel=True, micro_batch=2, shard="none", recompute="selective")
@@ -95,12 +102,16 @@ CASES = {
     "experts over two of four copies": lambda: text(asked(MIXTURE, expert=2, shard="none", micro_batch=2)),
     "experts sharded over two copies": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="full")),
     "experts sharded, selective": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="selective")),
-    "experts over all copies, kept between passes": lambda: text(
+    "experts over all copies, kept between passes": lambda: in_large_steps(
         asked(replace(MIXTURE, gated=False), expert=4, shard="zero2")
     ),
     "experts and context": lambda: text(asked(MIXTURE, data=2, context=2, expert=2, shard="none")),
     "experts in a pipeline": lambda: text(
         asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="none")
+    ),
+    "experts, optimizer sharded": lambda: text(asked(MIXTURE, expert=2, shard="zero1")),
+    "experts in a pipeline, optimizer sharded": lambda: text(
+        asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="zero1")
     ),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
@@ -243,7 +254,6 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),
         (lambda: text(asked(MIXTURE, data=2, tensor=2, shard="fsdp")), "candidate.tensor"),
-        (lambda: text(asked(MIXTURE, expert=4, shard="zero1")), "candidate.shard"),
     ],
 )
 def test_what_the_file_would_not_do_is_refused_with_its_reason(make: object, where: str) -> None:

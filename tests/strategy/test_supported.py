@@ -41,13 +41,13 @@ def test_every_row_refuses_something_that_no_row_before_it_of_its_runner_does(li
 
 
 def test_a_choice_runs_where_all_the_runners_carry_it_out() -> None:
-    three = ParallelConfig(data=2, pipeline=2, expert=2)
-    plain = ModelTraits(experts=2, kv_heads=2)
-    assert Runnable("bf16", plain, (), EXPORT).includes(three)
-    assert not Runnable("bf16", plain, (), TRAIN).includes(three)
-    assert not Runnable("bf16", plain).includes(three)
-    assert Runnable("bf16", plain).includes(replace(three, pipeline=1))
-    assert not Runnable("fp16", plain, (), EXPORT).includes(three)
+    three = ParallelConfig(data=2, pipeline=2, tensor=2)
+    mixture = ModelTraits(experts=2, kv_heads=2)
+    assert Runnable("bf16", mixture, (), TRAIN).includes(three)
+    assert not Runnable("bf16", mixture, (), EXPORT).includes(three)
+    assert not Runnable("bf16", mixture).includes(three)
+    assert Runnable("bf16", mixture).includes(replace(three, tensor=1, expert=2))
+    assert not Runnable("fp16", mixture, (), TRAIN).includes(three)
 
 
 def test_what_a_request_may_need_is_no_limit() -> None:

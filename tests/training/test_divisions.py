@@ -10,9 +10,9 @@ import torch
 
 from tests.support.seeds import repeated
 from tests.support.training.runs import client_file, events, losses, run, strategy
-from torchsplit_core.training import RunFolder, parallelize
+from torchsplit_core.training import RunFolder
+from torchsplit_core.training.parallelize import replicas_and_shards
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.training import ParallelConfig
 
 assert torch.distributed.is_available()
 EXACT = 1e-6
@@ -77,15 +77,8 @@ def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: P
     [(8, 4, (2, 4)), (4, 4, (2, 2)), (8, 8, (2, 4)), (5, 5, (1, 5))],
     ids=["two nodes", "one node", "one node of eight", "ranks that cannot be halved"],
 )
-def test_a_replica_of_hsdp_is_a_node_or_half_of_one(
-    data: int, per_node: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = []
-    monkeypatch.setattr(
-        parallelize, "init_device_mesh", lambda device, sizes, **names: made.append((sizes, names))
-    )
-    parallelize.mesh_of(ParallelConfig(data=data, shard="hsdp"), "cpu", per_node)
-    assert made == [((*shape, 1), {"mesh_dim_names": ("replica", "shard", "tensor")})]
+def test_a_replica_of_hsdp_is_a_node_or_half_of_one(data: int, per_node: int, shape: tuple[int, int]) -> None:
+    assert replicas_and_shards(data, per_node) == shape
 
 
 def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(

@@ -26,6 +26,17 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         2, {"expert": 2, "shard": "fsdp", "recompute": "selective"}, {},
     ),
     "with context": (4, {"expert": 4, "context": 2}, {}),
+    "sharded over replicas": (4, {"expert": 2, "shard": "hsdp", "micro_batch": 2}, {}),
+    "optimizer sharded over two copies": (4, {"expert": 2, "shard": "zero1"}, {}),
+    "stages, uneven ranks, recomputed": (
+        4, {"pipeline": 2, "expert": 2, "micro_batch": 2, "recompute": "full"}, {"shares": (3.0, 1.0)},
+    ),
+    "stages, sharded over two copies": (8, {"pipeline": 2, "expert": 2, "shard": "fsdp", "micro_batch": 1}, {}),
+    "stages, sharded over replicas": (8, {"pipeline": 2, "expert": 2, "shard": "hsdp", "micro_batch": 1}, {}),
+    "stages, optimizer sharded, with context": (
+        8, {"pipeline": 2, "context": 2, "expert": 2, "shard": "zero1", "micro_batch": 2}, {},
+    ),
+    "stages, experts whole": (2, {"pipeline": 2, "micro_batch": 2}, {}),
 }  # fmt: skip
 
 
@@ -47,13 +58,13 @@ def test_divided_experts_have_the_losses_of_one_process(
 
 def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:
     divisions: list[tuple[int, dict[str, Any]]] = [
-        (4, {"expert": 2, "shard": "fsdp"}),
-        (2, {"expert": 2}),
-        (2, {}),
+        (4, {"pipeline": 2, "expert": 2, "micro_batch": 2}),
+        (2, {"expert": 2, "shard": "fsdp"}),
+        (4, {"expert": 2, "shard": "zero1"}),
         (1, {"expert": 2}),
     ]
     for number, (processes, choices) in enumerate(divisions):
-        plan = strategy(optimizer="adamw", micro_batch=4, **choices)
+        plan = strategy(optimizer="adamw", **{"micro_batch": 4, **choices})
         run(f"{DECODER}:mixture", tmp_path, plan, processes, steps=2 * number + 2, resume=number > 0)
     assert losses(tmp_path) == pytest.approx(alone, abs=EXACT)
 

@@ -88,7 +88,7 @@ def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
 @pytest.mark.parametrize(("choices", "processes", "word"), [
     ({"tensor": 2, "shard": "fsdp"}, 3, "multiple of the 2"), ({}, 0, "multiple"), ({}, 9, "8 samples"),
     ({"context": 2}, 3, "multiple of the 2"),
-    ({"expert": 2, "pipeline": 2}, 4, "beside a pipeline"), ({"expert": 2, "shard": "zero1"}, 2, "has others"),
+    ({"expert": 2, "tensor": 2}, 4, "not cut by tensors"),
     ({"interleave": 2}, 2, "interleave"),
     ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "does not shard the weights"),
 ])  # fmt: skip

@@ -24,12 +24,14 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "history": (("job history", "plan request"), ("hours", "plan request")),
     "plan": (("plan request",), ("plan", "plan request")),
     "sweep": (("plan request",), ("sweep",)),
-    "transition": (("plan", "plan request"), ("transition",)),
+    "transition": (("plan", "plan request", "host state"), ("transition",)),
     "simulate": (("plan", "plan request", "simulation request"), ("simulation", "simulation request")),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),
     "deploy": (("plan", "plan request"), ("deployment", "routes")),
     "route": (("routes",), ()),
+    "capture": ((), ("host state", "site program")),
+    "apply": (("plan", "plan request", "host state"), ("boot unit",)),
     "place": (("placement request",), ("placement", "placement request", "frontier")),
     "strategy": (("strategy request",), ("strategy", "program")),
     "train": (("strategy", "strategy request", "run"), ("fleet files", "run")),
@@ -42,7 +44,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
-    "fleet files", "weights",
+    "fleet files", "weights", "transition", "site program", "boot unit",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -171,6 +173,22 @@ def plans(walk: Walk) -> None:
     assert {"mig-parted.yaml", "apply-mig.sh", "kubernetes", "compose", "systemd", "slurm"} <= written
 
 
+def hosts(walk: Walk) -> None:
+    """What stands on a host, and the program that a site runs there."""
+    listing = walk("list.txt")
+    listing.write_text("GPU 0: NVIDIA A30 (UUID: GPU-1)\n")
+    walk.go("capture", "--smi", listing, "--host", "node0", o="host state=state.json")
+    walk.go(
+        "transition", walk("gpus.json"), "--from", walk("state.json"), "--request", walk("gpus_request.json"),
+        "--evict-foreign", o="transition=transition.json",
+    )  # fmt: skip
+    walk.go(
+        "apply", walk("gpus.json"), "--from", walk("state.json"), "--request", walk("gpus_request.json"),
+        "--evict-foreign", boot_unit="boot unit=boot",
+    )  # fmt: skip
+    walk.go("capture", "--script", o="site program=capture.py")
+
+
 def trainings(walk: Walk) -> None:
     """Placements, strategies, and rows of trainings."""
     walk.go(
@@ -196,7 +214,7 @@ def trainings(walk: Walk) -> None:
 @pytest.mark.timeout(300)
 def test_what_a_command_writes_the_next_one_reads(tmp_path):
     walk = Walk(tmp_path)
-    for part in (models, tables, plans, trainings):
+    for part in (models, tables, plans, hosts, trainings):
         part(walk)
     for path, (kind, _) in walk.kinds.items():
         if path.suffix == ".json":

@@ -118,6 +118,16 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
+        "torchsplit_core.cli.hosts.capture:add_capture_command",
+        (_output_options,),
+        {"capture": "write what stands on a host's GPUs now: MIG instances, their starts, who uses them"},
+    ),
+    (
+        "torchsplit_core.cli.hosts.apply:add_apply_command",
+        (),
+        {"apply": "change only what differs on this host's GPUs, step by step; nothing without --yes HOST"},
+    ),
+    (
         "torchsplit_core.cli.evaluate:add_evaluate_command",
         (),
         {

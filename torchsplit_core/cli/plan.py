@@ -96,7 +96,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
+        help="add what binds each model, what changes would bring and why no other layout (at most 20 s more)",
     )
     parser.add_argument(
         "--simulate",

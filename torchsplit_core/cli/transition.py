@@ -30,12 +30,12 @@ def add_transition_command(command: Command, output: Options) -> None:
     output(parser)
 
 
-def transition_options(parser: argparse.ArgumentParser) -> None:
-    """Add what makes a transition of a plan, beside the plan."""
+def transition_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add what makes a transition of a plan, beside the plan; `required`: a state must be given."""
     parser.add_argument(
         "--from",
         dest="state",
-        required=True,
+        required=required,
         metavar="STATE",
         help="a host state (torchsplit capture), or an earlier plan outcome that runs",
     )
@@ -65,16 +65,20 @@ def transition_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostState, Transition]:
-    """The plan, the state and the transition that the options ask for. Raises InputFault."""
+def plan_and_state(options: argparse.Namespace) -> tuple[PlanOutcome, HostState]:
+    """The plan and the state that the options name. Raises InputFault."""
+    _, plan = files.read_file(options.plan, expected="torchsplit.plan")
+    return plan, read_state_file(options.state)
+
+
+def transition_between(plan: PlanOutcome, state: HostState, options: argparse.Namespace) -> Transition:
+    """The transition as the options ask for it. Raises InputFault."""
     from torchsplit_core.transition import plan_transition
 
-    _, plan = files.read_file(options.plan, expected="torchsplit.plan")
-    state = read_state_file(options.state)
     request = None
     if options.request:
         request = files.read_file(options.request, expected="torchsplit.plan_request")[1]
-    outcome = plan_transition(
+    return plan_transition(
         plan,
         state,
         request=request,
@@ -82,7 +86,6 @@ def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostSt
         evict_foreign=options.evict_foreign,
         times=_times(options.start_s, options.drain_s),
     )
-    return plan, state, outcome
 
 
 def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:
@@ -114,7 +117,8 @@ def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:
 def _transition(options: argparse.Namespace) -> int:
     from torchsplit_core.transition import transition_table
 
-    _, _, outcome = planned_transition(options)
+    plan, state = plan_and_state(options)
+    outcome = transition_between(plan, state, options)
     table = transition_table(outcome)
     if options.text:
         if options.output:

@@ -1,21 +1,14 @@
 """The host and device of each planned GPU, and whether its slices can exist there.
 
-The rule for ids, the same for every format:
-
-- `node0/gpu3`: the part before the last slash is the host, by its name in the cluster.
-- An id without a slash belongs to a single host without a name.
-- If the last parts of all ids of a host are different numbers (`gpu3`, `gpu-3` or `3`),
-  these are the device indices. Otherwise the indices are 0, 1, 2, … in the order of the plan.
-
-The indices are those of `nvidia-smi -L` on that host.
+`hardware/gpu_ids.py` has the rule for ids, which is the same for every format.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import creation_order, gpu_type, profile_cores
+from torchsplit_core.hardware.gpu_ids import device_indices, host_of
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -29,8 +22,6 @@ from torchsplit_core.values import (
     quoted,
     slice_name,
 )
-
-_INDEX = re.compile(r"(?:gpu[-_]?)?(\d{1,4})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +81,7 @@ def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
         by_host.setdefault(_host_name(gpu.id), []).append(gpu)
     hosts = []
     for name, gpus in by_host.items():
-        indices = _indices([gpu for gpu in gpus if point_type(gpu.type) == gpu.type])
+        indices = device_indices([gpu.id for gpu in gpus if point_type(gpu.type) == gpu.type])
         used = [
             HostGpu(indices.get(gpu.id, 0), gpu.id, gpu.type, _slices_in_creation_order(gpu))
             for gpu in gpus
@@ -106,10 +97,8 @@ def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
 
 
 def _host_name(gpu_id: str) -> str | None:
-    name, slash, last = gpu_id.rpartition("/")
-    if not slash:
-        return None
-    if not name.strip() or not last.strip():
+    name = host_of(gpu_id)
+    if name is not None and not (name.strip() and gpu_id.rpartition("/")[2].strip()):
         raise InputFault(
             "plan gpus id",
             f"{quoted(gpu_id)} lacks the host before its slash or the GPU after it",
@@ -139,14 +128,6 @@ def core_range(host: Host, gpu: HostGpu, item: PlannedSlice) -> str | None:
     earlier = host.gpus[: host.gpus.index(gpu)]
     first = item.start + sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
     return None if count is None else f"{first}-{first + count - 1}"
-
-
-def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
-    matches = [_INDEX.fullmatch(gpu.id.rpartition("/")[2]) for gpu in gpus]
-    numbers = [int(match.group(1)) for match in matches if match is not None]
-    if len(numbers) == len(gpus) == len(set(numbers)):
-        return {gpu.id: number for gpu, number in zip(gpus, numbers, strict=True)}
-    return {gpu.id: number for number, gpu in enumerate(gpus)}
 
 
 def _slices_in_creation_order(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:

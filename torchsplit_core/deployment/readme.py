@@ -107,10 +107,11 @@ from 8001. The NVIDIA container toolkit gives each container its one slice by UU
 ## systemd/
 
 On each host, with its folder's files: the folder `image` at `/opt/torchsplit` with a virtual environment `venv` in it
-(`pip install -r requirements.txt`), `servers/`, `containers/` and `routes.json` in `/etc/torchsplit`, `units/` in
-`/etc/systemd/system`; what is not written is not needed. Once the GPUs are cut `mkdir -p /etc/torchsplit/slices &&
-bash find-slices.sh --units /etc/torchsplit/slices`, then `systemctl daemon-reload && systemctl enable --now
-torchsplit.target`. All models that TorchSplit serves are at port 8000. After a reboot: cut, find, start again.
+(`pip install -r requirements.txt`), `servers/`, `containers/`, `routes.json` and the two scripts in `/etc/torchsplit`,
+`units/` in `/etc/systemd/system`; what is not written is not needed. Once the GPUs are cut `mkdir -p
+/etc/torchsplit/slices && bash find-slices.sh --units /etc/torchsplit/slices`, then `systemctl daemon-reload &&
+systemctl enable --now torchsplit.target`. All models that TorchSplit serves are at port 8000. A reboot takes the
+slices; `systemctl enable torchsplit-mig.service` cuts and finds them at every boot, before the servers start.
 """,
     "slurm": """\
 ## slurm/
@@ -344,6 +345,11 @@ _PURPOSES = (
     ("*/routes.json", "where requests for each model go, for `torchsplit route`"),
     ("systemd/*/containers/*.sh", "runs one container of an image of yours"),
     ("systemd/containers/*.sh", "runs one container of an image of yours"),
+    ("systemd/*apply-mig.sh", "cuts this host's GPUs for the unit below; changes nothing without `--apply`"),
+    (
+        "systemd/*torchsplit-mig.service",
+        "cuts the GPUs and finds the slices at every boot, where it is enabled",
+    ),
     ("systemd/*.service", "a unit"),
     ("systemd/*.target", "all units of one host"),
     ("systemd/*/cores.conf", "the cores of one server"),

@@ -18,5 +18,6 @@ class GraphFile(Strict):
     traced_batch: Count = 1
     route: Literal["", "non-strict", "strict", "draft", "read"] = ""
     notes: list[str] = []
+    experts: list[str] = []
     nodes: list[GraphNodeFile]
     subgraphs: dict[str, GraphFile] = {}

@@ -27,7 +27,7 @@ MOST_BYTES = 2**63 - 1
 MOST_POWERS = 3
 """Most powers in one size: each multiplies the digits of a number."""
 PART_NODES = 2000
-_HEAD = ("architecture_hash", "traced_batch", "route", "notes")
+_HEAD = ("architecture_hash", "traced_batch", "route", "notes", "experts")
 _TEXTS = ("op", "target", "module", "source", "code")
 _NODE_KEYS = frozenset(field.name for field in fields(GraphNode))
 _GRAPH_KEYS = frozenset(("format", "version", *_HEAD, "nodes", "subgraphs"))
@@ -44,6 +44,7 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
         "traced_batch": graph.traced_batch,
         "route": graph.route,
         "notes": list(graph.notes),
+        **({"experts": list(graph.experts)} if graph.experts else {}),
         "nodes": [_node_to_dict(node) for node in graph.nodes],
         "subgraphs": {name: graph_to_dict(body) for name, body in graph.subgraphs.items()},
     }
@@ -53,7 +54,9 @@ def graph_to_text(graph: TorchGraph) -> str:
     """The contract's JSON text, one node a line, without building the whole object in memory."""
     whole = graph_to_dict(replace(graph, nodes=(), subgraphs={}))
     head = json.dumps(
-        {key: whole[key] for key in ("format", "version", *_HEAD)}, indent=1, ensure_ascii=False
+        {key: whole[key] for key in ("format", "version", *_HEAD) if key in whole},
+        indent=1,
+        ensure_ascii=False,
     )
     nodes = ",\n  ".join(json.dumps(_node_to_dict(node), ensure_ascii=False) for node in graph.nodes)
     bodies = json.dumps(
@@ -127,18 +130,21 @@ class GraphParts:
         batch = self._head.get("traced_batch", 1)
         if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
             raise _wrong("traced_batch", batch, "a whole number from 1 on")
-        route, notes = self._head.get("route", ""), self._head.get("notes", [])
+        route = self._head.get("route", "")
         if route not in ROUTES:
             raise _unknown("route", route, ROUTES)
-        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise _wrong("notes", notes, "a list of texts")
+        texts = {key: self._head.get(key, []) for key in ("notes", "experts")}
+        for key, value in texts.items():
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise _wrong(key, value, "a list of texts")
         return TorchGraph(
             nodes=tuple(self._nodes),
             architecture_hash=str(self._head.get("architecture_hash", "")),
             traced_batch=batch,
             subgraphs=self._subgraphs,
             route=route,
-            notes=tuple(notes),
+            notes=tuple(texts["notes"]),
+            experts=tuple(texts["experts"]),
         )
 
 

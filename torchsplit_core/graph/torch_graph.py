@@ -21,8 +21,9 @@ class TorchGraph:
     and a dot before every id (see `join_bodies`, `bodies`).
 
     `route`: "non-strict", "strict" or "draft" for an export, "read" for a .pt2, "" if unknown; `notes`: for the user
-    (assumptions of a draft export). `metadata`: profiling results of nodes (see `annotate_with_profiling_data`). Raises
-    InputFault for a duplicate id or an input that names no node.
+    (assumptions of a draft export). `experts`: the modules of the client's `expert_plan`, which in training compute
+    each row by its own expert alone. `metadata`: profiling results of nodes (see `annotate_with_profiling_data`).
+    Raises InputFault for a duplicate id or an input that names no node.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -32,6 +33,7 @@ class TorchGraph:
     metadata: Mapping[str, NodeProfile] = field(default_factory=dict)
     route: Route = ""
     notes: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -103,6 +103,30 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
     return search(0, ())
 
 
+def placements_of(gpu: GpuType, profiles: Sequence[str], most: int = 2) -> tuple[Layout, ...]:
+    """Up to `most` legal layouts of these instances: with two of them, the starts do not follow from the profiles.
+
+    Raises KeyError for a name that the GPU does not have.
+    """
+    order = sorted(map(gpu.profile, profiles), key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
+    layouts: list[Layout] = []
+
+    def search(chosen: tuple[tuple[int, SliceProfile], ...]) -> None:
+        if len(chosen) == len(order):
+            layouts.append(_layout(gpu, chosen))
+            return
+        profile = order[len(chosen)]
+        # Equal instances stand in the order of their starts, so that each layout is met once.
+        first = chosen[-1][0] + 1 if chosen and chosen[-1][1] is profile else 0
+        for start in profile.placement_starts:
+            if len(layouts) < most and start >= first and _fits(gpu, chosen, (start, profile)):
+                search((*chosen, (start, profile)))
+
+    if sum(profile.memory_slices for profile in order) <= gpu.memory_slices:
+        search(())
+    return tuple(layouts)
+
+
 def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
     """Why these placed instances are not a legal layout; None if they are.
 

@@ -6,6 +6,7 @@ except for `gpu_instances`; creating and destroying instances needs administrato
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -77,6 +78,14 @@ class GpuInstanceListing:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU. `gpu_instance_id` None: on the whole GPU, or the driver does not say where."""
+
+    pid: int
+    gpu_instance_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuState:
     """The present state of a GPU, for the notes of a measurement; None for what the driver does not report.
 
@@ -134,6 +143,9 @@ class Nvml(Protocol):
     def processes(self, index: int) -> tuple[int, ...]:
         """The ids of processes that compute on a GPU or any of its instances, ascending."""
 
+    def placed_processes(self, index: int) -> tuple[GpuProcess, ...]:
+        """The same with the GPU instance of each, by id and instance."""
+
     def state(self, index: int) -> GpuState:
         """Clocks, temperature, power and what lowers the clocks."""
 
@@ -148,6 +160,22 @@ class Nvml(Protocol):
 
     def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
         """Remove a GPU instance; "in_use" while it has compute instances."""
+
+
+def sorted_processes(pairs: Iterable[tuple[int, int | None]]) -> tuple[GpuProcess, ...]:
+    """Processes of (id, GPU instance), each once; a process that is also listed with its instance is there alone."""
+    unique = set(pairs)
+    located = {pid for pid, place in unique if place is not None}
+    listed = [pair for pair in unique if pair[1] is not None or pair[0] not in located]
+    return tuple(
+        GpuProcess(pid, place)
+        for pid, place in sorted(listed, key=lambda pair: (pair[0], -1 if pair[1] is None else pair[1]))
+    )
+
+
+def pids(processes: Iterable[GpuProcess]) -> tuple[int, ...]:
+    """Their ids, each once, ascending."""
+    return tuple(sorted({process.pid for process in processes}))
 
 
 def profile_of(name: str) -> str | None:

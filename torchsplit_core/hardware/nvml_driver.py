@@ -15,11 +15,14 @@ from torchsplit_core.hardware.nvml import (
     ComputeInstanceListing,
     GpuInstanceListing,
     GpuListing,
+    GpuProcess,
     GpuState,
     MigDeviceListing,
     NvmlFault,
     NvmlKind,
+    pids,
     profile_of,
+    sorted_processes,
 )
 
 if TYPE_CHECKING:
@@ -114,15 +117,21 @@ class DriverNvml:
         return tuple(sorted(by_id.values(), key=lambda item: (item.start, item.id)))
 
     def processes(self, index: int) -> tuple[int, ...]:
+        return pids(self.placed_processes(index))
+
+    def placed_processes(self, index: int) -> tuple[GpuProcess, ...]:
         lib, handle = self._lib, self._handle(index)
-        handles = [handle]
+        handles = [(handle, None)]
         for number in range(self._call_optional(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             device = self._call_optional(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if device is not None:
-                handles.append(device)
+                handles.append((device, self._call_optional(lib.nvmlDeviceGetGpuInstanceId, device)))
         # A GPU in MIG mode lists its instances' processes only to administrators: query each instance too.
-        running = [self._call(lib.nvmlDeviceGetComputeRunningProcesses, item) for item in handles]
-        return tuple(sorted({int(process.pid) for each in running for process in each}))
+        return sorted_processes(
+            (int(process.pid), _instance_of(process) if place is None else place)
+            for item, place in handles
+            for process in self._call(lib.nvmlDeviceGetComputeRunningProcesses, item)
+        )
 
     def state(self, index: int) -> GpuState:
         lib, handle = self._lib, self._handle(index)
@@ -283,6 +292,12 @@ def _fault(lib: Any, error: Any) -> NvmlFault:
         if code is not None and code == getattr(lib, name, None):
             return NvmlFault(kind, str(error))
     return NvmlFault("other", str(error))
+
+
+def _instance_of(process: Any) -> int | None:
+    """The GPU instance of a process; NVML writes all ones where there is none, old drivers have no field."""
+    number = getattr(process, "gpuInstanceId", None)
+    return None if number is None or number == 0xFFFFFFFF else int(number)
 
 
 def _text(value: str | bytes) -> str:

@@ -23,9 +23,12 @@ from torchsplit_core.hardware.nvml import (
     ComputeInstanceListing,
     GpuInstanceListing,
     GpuListing,
+    GpuProcess,
     GpuState,
     MigDeviceListing,
     NvmlFault,
+    pids,
+    sorted_processes,
 )
 from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile, system_reason
 from torchsplit_core.values.names import reject_repeated_keys
@@ -81,7 +84,11 @@ class ReplayNvml:
         return tuple(sorted(instances, key=lambda entry: (entry.start, entry.id)))
 
     def processes(self, index: int) -> tuple[int, ...]:
-        return tuple(sorted({entry["pid"] for entry in _gpu(self._read(), index)["processes"]}))
+        return pids(self.placed_processes(index))
+
+    def placed_processes(self, index: int) -> tuple[GpuProcess, ...]:
+        entries = _gpu(self._read(), index)["processes"]
+        return sorted_processes((entry["pid"], entry["gpu_instance"]) for entry in entries)
 
     def state(self, index: int) -> GpuState:
         state = _gpu(self._read(), index)["state"]

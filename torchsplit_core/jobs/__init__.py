@@ -1,13 +1,25 @@
 """Background jobs of a workspace: start, monitor, cancel, resume."""
 
 from torchsplit_core.jobs.fork_server import prepare
-from torchsplit_core.jobs.runner import JobStatus, cancel, end, log, resume, running, start, status, statuses
+from torchsplit_core.jobs.runner import (
+    JobStatus,
+    cancel,
+    end,
+    log,
+    newest,
+    resume,
+    running,
+    start,
+    status,
+    statuses,
+)
 
 __all__ = [
     "JobStatus",
     "cancel",
     "end",
     "log",
+    "newest",
     "prepare",
     "resume",
     "running",

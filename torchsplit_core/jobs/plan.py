@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
 
-EXPLAIN_JOB_S = 20.0
-"""Time limit of an explanation on a page, which shows its progress and can cancel it."""
+EXPLAIN_JOB_S, LONGEST_EXPLAIN_JOB_S = 20.0, 160.0
+"""Time limit of a first explanation on a page, and the most of those that settle what the one before left open, each
+with twice its time."""
 
 
 RELAXATION_PLAN_S = 4.0
@@ -103,20 +104,35 @@ def plan_relaxations(
 def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
     """Explain the stored plan of the stored request; store the plan with its explanation.
 
-    Plans of changed requests that the explanation computes are cached.
+    Plans of changed requests that the explanation computes are cached; a further explanation begins with them. The
+    answer says whether it is `complete`, or if not whether `more` time may settle more.
     """
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     outcome: PlanOutcome = workspace.get("plan", name)
-    deadline = time.perf_counter() + EXPLAIN_JOB_S
+    before_s = 0.0 if outcome.explanation is None else outcome.explanation.seconds
+    seconds = min(max(EXPLAIN_JOB_S, 2 * before_s), LONGEST_EXPLAIN_JOB_S)
     cache = PlanCache(workspace)
-    explanation = explain_plan(request, outcome, deadline, progress=progress, on_outcome=cache.store)
+    explanation = explain_plan(
+        request,
+        outcome,
+        time.perf_counter() + seconds,
+        progress=progress,
+        on_outcome=cache.store,
+        known=cache.lookup,
+    )
     # A plan stored while this ran is another plan: it stays, unexplained.
     if explanation is not None and workspace.get("plan", name) == outcome:
         workspace.put("plan", name, replace(outcome, explanation=explanation))
-    return {"plan": name, "complete": explanation is not None and explanation.complete}
+    complete = explanation is None or explanation.complete
+    out_of_time = explanation is not None and explanation.seconds > 0.9 * seconds
+    return {
+        "plan": name,
+        "complete": complete,
+        "more": not complete and out_of_time and seconds < LONGEST_EXPLAIN_JOB_S,
+    }
 
 
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:

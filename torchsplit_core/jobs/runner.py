@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -163,13 +163,21 @@ def running(
     workspace: Workspace, names: Collection[str] = (), request: str | None = None
 ) -> tuple[JobStatus, ...]:
     """The running jobs, newest first, of these kinds (all if empty) and on the stored request of that name."""
-    matching = (
+    return tuple(status for status in _matching(workspace, names, request) if status.state == "running")
+
+
+def newest(workspace: Workspace, name: str, request: str) -> JobStatus | None:
+    """The newest job of this kind on the stored request of that name, however it ended; None if there was none."""
+    return next(_matching(workspace, (name,), request), None)
+
+
+def _matching(workspace: Workspace, names: Collection[str], request: str | None) -> Iterator[JobStatus]:
+    return (
         _status(workspace.store, record)
         for record in workspace.job_records()
         if (not names or record.name in names)
         and (request is None or _stored_parameter(record.parameters, "request") == request)
     )
-    return tuple(status for status in matching if status.state == "running")
 
 
 def end(workspace: Workspace, names: Collection[str], request: str) -> None:

@@ -1,4 +1,4 @@
-"""Draws a plan: one card per GPU, or a row if there are many, as SVG without scripts or style sheets.
+"""Draws a plan, or what stands on hosts: a card per GPU, or a row if there are many, as SVG without scripts and styles.
 
 Cards are to scale: a slice is at its true memory slots in its model's colour (each stage of a cut model in a shade of
 it), with its load as a gauge below its text; below the slices are the memory slots, then the compute slices. Cut models
@@ -21,6 +21,7 @@ from torchsplit_core.pictures.slice_values import (
     ranges,
     slice_table,
     stage_loads,
+    state_groups,
 )
 from torchsplit_core.pictures.slices.card import card_svg
 from torchsplit_core.pictures.slices.flow import flow_html
@@ -29,9 +30,9 @@ from torchsplit_core.pictures.slices.row import row_svg
 from torchsplit_core.pictures.slices.stages import stage_flows, stage_positions
 from torchsplit_core.pictures.slices.tenant import MapStyle
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import HostState, PlanOutcome, PlanRequest
 
-__all__ = ["fleet_svg", "slice_table"]
+__all__ = ["fleet_svg", "slice_table", "state_svg"]
 
 MOST_CARDS = 8
 """Most groups of equal GPUs drawn as cards; more are drawn as rows, to fit on one screen."""
@@ -62,11 +63,33 @@ def fleet_svg(
     Show the result with `components.picture`, since `st.html` removes SVG elements. Callers rely on the escaping here.
     The result is one line, since a blank line would end the HTML in Markdown.
     """
-    every = gpu_groups(plan, marks)
-    groups = tuple(group for group in every if _matches(group, find))
     style = MapStyle(colours, stage_loads(plan, request), stage_positions(plan, request))
     if busy is not None:
         style = replace(style, busy={})
+    below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in stage_flows(plan, request))
+    return _map_html(gpu_groups(plan, marks), style, places=places, find=find, busy=busy, below=below)
+
+
+def state_svg(state: HostState, colours: Mapping[str, str], *, places: bool = False, find: str = "") -> str:
+    """HTML of what stands on the GPUs of hosts, drawn as `fleet_svg` draws a plan.
+
+    Instances that somebody uses whom no plan placed, or may use, are grey and say who: the names, or "unknown tenants".
+    Tenants of plans have no load, which is not known. `places` and `find` as in `fleet_svg`.
+    """
+    return _map_html(state_groups(state), MapStyle(colours, {}, {}), places=places, find=find)
+
+
+def _map_html(
+    every: tuple[GpuGroup, ...],
+    style: MapStyle,
+    *,
+    places: bool,
+    find: str,
+    busy: Mapping[tuple[str, int, str, str], float] | None = None,
+    below: str = "",
+) -> str:
+    """The cards, what stands `below` them, and the legend."""
+    groups = tuple(group for group in every if _matches(group, find))
     # Decided by the whole fleet, so that a search does not change how the map is drawn.
     compact = len(every) > MOST_CARDS
     draw = row_svg if compact else card_svg
@@ -79,7 +102,6 @@ def fleet_svg(
         )
     if every and not groups:
         shown = f"<p>No GPU, slice or model has {escaped(find.strip())} in its name.</p>"
-    below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in stage_flows(plan, request))
     return f"<div>{shown}{below}{legend(groups, style, strips=not compact)}</div>"
 
 
@@ -133,6 +155,7 @@ def _matches(group: GpuGroup, find: str) -> bool:
     names += [
         name for item in group.slices for name in (item.profile, *(tenant.model for tenant in item.tenants))
     ]
+    names += group.others
     return any(wanted in name.casefold() for name in names)
 
 
@@ -144,12 +167,15 @@ def _member_list(group: GpuGroup) -> str:
         f"<li>{escaped(place_words(item))}: "
         + (
             ", ".join(
-                f"{escaped(tenant.model)} {short(tenant.throughput_rps, 'req/s')}" for tenant in item.tenants
+                [
+                    *(f"{escaped(who.model)} {short(who.throughput_rps, 'req/s')}" for who in item.tenants),
+                    *filter(None, (escaped(other),)),
+                ]
             )
             or "free"
         )
         + "</li>"
-        for item in group.slices
+        for item, other in zip(group.slices, group.others, strict=True)
     )
     each = f"<ul>{slices}</ul>" if slices else ""
     return (

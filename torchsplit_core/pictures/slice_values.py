@@ -14,6 +14,7 @@ from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     WHOLE_GPU,
     GpuType,
+    HostState,
     PlacedProfile,
     PlannedGpu,
     PlannedSlice,
@@ -37,13 +38,30 @@ SHARE_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
+class StateWords:
+    """What a host's state says beside slices and tenants of plans. `others`: who else uses each slice, "" nobody."""
+
+    mig_enabled: bool | None
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """GPUs of one type with equal slices and tenants, drawn as one card. `marks`: a word for each slice, or empty."""
+    """GPUs of one type with equal slices and tenants, drawn as one card. `marks`: a word for each slice, or empty.
+
+    `state` None: of a plan.
+    """
 
     ids: tuple[str, ...]
     type: str
     slices: tuple[PlannedSlice, ...]
     marks: tuple[str, ...] = ()
+    state: StateWords | None = None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Who uses each slice besides plans, "" for nobody."""
+        return ("",) * len(self.slices) if self.state is None else self.state.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,19 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
             known.append((GpuGroup((gpu.id,), gpu.type, slices, marked), [gpu.id]))
     groups = [replace(first, ids=tuple(ids)) for known in alike.values() for first, ids in known]
     return tuple(sorted(groups, key=lambda group: order[group.ids[0]]))
+
+
+def state_groups(state: HostState) -> tuple[GpuGroup, ...]:
+    """Group GPUs of hosts with equal instances, tenants and MIG modes, in the order of the state."""
+    alike: dict[tuple[str, tuple[PlannedSlice, ...], StateWords], list[str]] = {}
+    for gpu in state.gpus:
+        instances = sorted(gpu.instances, key=lambda item: item.start)
+        slices = tuple(PlannedSlice(item.profile, item.start, item.planned_tenants) for item in instances)
+        words = StateWords(gpu.mig_enabled, tuple(item.foreign or "" for item in instances))
+        alike.setdefault((gpu.type, slices, words), []).append(gpu.id)
+    return tuple(
+        GpuGroup(tuple(ids), kind, slices, state=words) for (kind, slices, words), ids in alike.items()
+    )
 
 
 def _without_figures(item: PlannedSlice) -> PlannedSlice:

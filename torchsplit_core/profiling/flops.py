@@ -195,6 +195,10 @@ def _matrix_work(
         query, key, value = shapes[:3]
         rows = sizes.elements(node.inputs[0]) / query[-1]
         return 2 * rows * key[-2] * (query[-1] + value[-1]), "matmul", 1
+    if name == "experts" and len(shapes) > 2:
+        # torchsplit::experts (rows, counts, weights): each row passes all weights of its expert.
+        rows = sizes.elements(node.inputs[0]) / shapes[0][-1]
+        return 2 * rows * sum(prod(shape[1:]) for shape in shapes[2:]), "matmul", len(shapes) - 2
     if "conv" in name and len(shapes) >= 2:
         per_value = prod(shapes[1][1:])  # forward: inner/groups × kernel; transposed: outer/groups × kernel
         backwards = "transpose" in name

@@ -41,6 +41,8 @@ class RowProgram:
     _row_of: list[np.ndarray] = field(default_factory=list)
     _column_of: list[np.ndarray] = field(default_factory=list)
     _value_of: list[np.ndarray] = field(default_factory=list)
+    _relaxed: tuple[Any, int, int] | None = None
+    """The last relaxation in HiGHS, and how many columns and rows it has."""
 
     def add_columns(self, cost: Sequence[float], upper: Sequence[float]) -> int:
         """Add columns with bounds 0 and `upper`; returns the index of the first."""
@@ -91,6 +93,27 @@ class RowProgram:
         if integer and ending == "feasible":
             return RowSolution("feasible", np.array(highs.getSolution().col_value), bound)
         return RowSolution("unknown", np.zeros(0), -INF)
+
+    def relax_again(self, seconds: float) -> RowSolution:
+        """The linear relaxation, from the last one's basis if only rows were added since. Raises ProgramRejected."""
+        width, rows = len(self.cost), len(self._rows)
+        if self._relaxed is None or self._relaxed[1] != width:
+            highs = self.load(whole=False)
+        else:
+            highs, _, known = self._relaxed
+            for number in range(known, rows):
+                columns, places = np.unique(self._column_of[number], return_inverse=True)
+                values = np.bincount(places, weights=self._value_of[number], minlength=len(columns))
+                highs.addRow(*self._rows[number], len(columns), columns.astype(np.int32), values)
+        self._relaxed = (highs, width, rows)
+        # HiGHS counts the time of all its runs.
+        ending = run(highs, highs.getRunTime() + max(seconds, MIN_TIME_LIMIT_S))
+        if ending == "infeasible":
+            return RowSolution("infeasible", np.zeros(0), INF)
+        if ending != "optimal":
+            return RowSolution("unknown", np.zeros(0), -INF)
+        bound = highs.getInfo().objective_function_value
+        return RowSolution("optimal", np.array(highs.getSolution().col_value), bound)
 
     def duals(self, seconds: float) -> np.ndarray | None:
         """The dual of each row of the linear relaxation; None without an optimum in time. Raises ProgramRejected."""

@@ -64,22 +64,12 @@ TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
 LIMITS = (
     _Limit(
-        "expert", TRAIN, lambda choices, *_: choices.expert > 1 and (choices.pipeline > 1 or choices.tensor > 1),
-        "a run does not divide experts beside a pipeline or tensor parallelism",
-        "Fix expert to 1, or pipeline and tensor to 1.",
+        "expert", TRAIN, lambda choices, *_: choices.expert > 1 and choices.tensor > 1,
+        "the weights of an expert are not cut by tensors", "Fix expert or tensor to 1.",
     ),
     _Limit(
-        "tensor", EXPORT, lambda choices, model, _: model.experts > 1 and choices.tensor > 1,
-        "the weights of experts are not cut by tensors", "Fix tensor to 1.",
-    ),
-    _Limit(
-        "shard", TRAIN, lambda choices, *_: choices.expert > 1 and choices.shard in ("zero1", "hsdp"),
-        "of divided experts each rank has others", "Fix shard to none, zero2 or fsdp, or expert to 1.",
-    ),
-    _Limit(
-        "shard", EXPORT, lambda choices, *_: choices.expert > 1 and choices.shard == "zero1",
-        "ZeroRedundancyOptimizer takes weights that every copy has, but experts are divided over copies",
-        "Fix shard to fsdp or none, or expert to 1.",
+        "tensor", EXPORT, lambda choices, model, _: max(model.experts, choices.expert) > 1 and choices.tensor > 1,
+        "the weights of an expert are not cut by tensors", "Fix tensor to 1.",
     ),
     _Limit(
         "tensor", RUNNERS, lambda choices, model, _: model.kv_heads % choices.tensor > 0,

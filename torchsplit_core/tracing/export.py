@@ -15,6 +15,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchsplit_core.graph.architecture import hash_model_architecture
+from torchsplit_core.graph.expert_modules import planned_names
 from torchsplit_core.graph.serialization import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import (
@@ -60,7 +61,12 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
         progress(0.3, "exporting")
         program = export_program(model, args, kwargs, other)
     progress(0.9, "describing the graph")
-    return describe_program(program, TRACED_BATCH)
+    described = describe_program(program, TRACED_BATCH)
+    names = [name for name, _ in model.named_modules()]
+    plan = getattr(client, "expert_plan", None) or ()
+    if experts := [name for pattern in plan for name in planned_names(str(pattern), names)]:
+        described["experts"] = experts
+    return described
 
 
 def describe_program(program: ExportedProgram, traced_batch: int) -> dict[str, Any]:

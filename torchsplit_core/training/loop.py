@@ -9,7 +9,6 @@ It runs in one process or in each process of `torchrun`; `torchsplit train` does
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -101,7 +100,7 @@ class TrainingRun:
             else torch.device("cpu")
         )
         check_options(strategy, options)
-        mesh = mesh_of(choices, self.device.type, int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)))
+        mesh = mesh_of(choices, self.device.type)
         batches_class = StageBatches if choices.pipeline > 1 else RankBatches
         self.batches: RankBatches = batches_class(
             loader, strategy.job.global_batch, choices.micro_batch, data_rank(choices, self.rank), choices.data,
@@ -113,7 +112,7 @@ class TrainingRun:
         self._context: ContextParallel | None = None
         if choices.context > 1:
             self._context = ContextParallel(model, choices, context_plan, self.device)
-        self.pipeline = self._make_pipeline(model.train(), mesh, tensor_plan)
+        self.pipeline = self._make_pipeline(model.train(), mesh, tensor_plan, expert_plan)
         if self.pipeline:
             self.model = model = self.pipeline.model
         else:
@@ -174,7 +173,11 @@ class TrainingRun:
             )
 
     def _make_pipeline(
-        self, model: nn.Module, mesh: DeviceMesh, tensor_plan: Mapping[str, str] | None
+        self,
+        model: nn.Module,
+        mesh: DeviceMesh,
+        tensor_plan: Mapping[str, str] | None,
+        expert_plan: Sequence[str] | None,
     ) -> PipelineEngine | None:
         """The pipeline's engine; None if the strategy has no pipeline."""
         if not isinstance(self.batches, StageBatches):
@@ -191,6 +194,7 @@ class TrainingRun:
             self.device,
             timed=timed,
             tensor_plan=tensor_plan,
+            expert_plan=expert_plan,
             context=self._context,
         )
 
@@ -243,7 +247,7 @@ class TrainingRun:
             self._heartbeat("stages", self.step)
             if self._average:
                 self._average.last = False
-            self._loss_sum = self.pipeline.step(self._rank_samples, self._step_samples, loss_of)
+            self._loss_sum = self.pipeline.step(self._step_samples, loss_of)
             if self._average:
                 self._average.exchange_all()
             self.reporter.record_phases("waiting for stages", self.pipeline.seconds)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
@@ -24,9 +26,9 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from torchsplit_core.training.division.experts import EXPERT, apply_expert_parallel
+from torchsplit_core.training.division.experts import EXPERT, divide_experts, planned_experts
 from torchsplit_core.training.division.tensor import (
-    TensorZeroOptimizer,
+    DividedZeroOptimizer,
     apply_tensor_parallel,
     local_tensor,
 )
@@ -42,21 +44,18 @@ SAC_IGNORED_OPS |= {
 }
 
 
-def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
-    """The mesh of the ranks: data × tensor, with neighbours in tensor groups; for hsdp replicas × shards × tensor.
+def mesh_of(choices: ParallelConfig, device: str) -> DeviceMesh:
+    """The mesh of the ranks: data × tensor, with neighbours in tensor groups.
 
     `data` includes the ranks of a context group, as neighbours: they hold weights and gradients as copies do. If
     experts are divided, `data` is copies × the ranks that share the experts.
 
-    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. In a pipeline each stage has
-    such a mesh of its own, of consecutive ranks.
+    In a pipeline each stage has such a mesh of its own, of consecutive ranks.
     """
     copies = choices.data * choices.context
     dims = {"pipeline": choices.pipeline} if choices.pipeline > 1 else {}
     if choices.expert > 1:
         dims |= {"copy": copies // choices.expert, EXPERT: choices.expert}
-    elif choices.shard == "hsdp":
-        dims |= dict(zip(("replica", "shard"), _replicas(choices, ranks_per_node), strict=True))
     else:
         dims |= {"data": copies}
     dims |= {"tensor": choices.tensor}
@@ -66,9 +65,20 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     return mesh
 
 
-def _replicas(choices: ParallelConfig, ranks_per_node: int) -> tuple[int, int]:
-    """The number of replicas of hsdp, and of shards of each."""
-    copies, per_node = choices.data * choices.context, ranks_per_node // choices.tensor
+def _sharding_mesh(mesh: DeviceMesh, choices: ParallelConfig) -> DeviceMesh:
+    """The data ranks, over which weights are sharded; for hsdp replicas × shards.
+
+    A replica is a node; on one node it is half of the ranks if they can be halved.
+    """
+    data = mesh["data"]
+    if choices.shard != "hsdp":
+        return data
+    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())) // choices.tensor
+    return data._unflatten(0, replicas_and_shards(data.size(), per_node), ("replica", "shard"))
+
+
+def replicas_and_shards(copies: int, per_node: int) -> tuple[int, int]:
+    """How hsdp divides the copies, so many of them on each node."""
     inside = per_node if per_node < copies else copies // 2
     inside = inside if inside and copies % inside == 0 else copies
     return copies // inside, inside
@@ -142,7 +152,7 @@ def apply_fsdp(
 
     `experts`: modules whose experts are divided; their weights are sharded over the ranks that hold the same experts.
     """
-    inner = mesh["replica", "shard"] if choices.shard == "hsdp" else mesh["data"]
+    inner = _sharding_mesh(mesh, choices)
     # Micro-batches of a pipeline overlap: weights stay gathered from the first to the last.
     reshard = choices.shard != "zero2" and choices.pipeline == 1
     settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
@@ -156,7 +166,8 @@ def apply_fsdp(
         fully_shard(module, mp_policy=inside, **{**settings, "mesh": mesh["copy"]})
         # Their gradients already include the rows of all ranks. Gloo has no sum with a factor in it.
         module.set_gradient_divide_factor(float(inner.size()))
-        module.set_force_sum_reduction_for_comms(True)
+        # Where there is one copy there is no sum, and torch would divide twice.
+        module.set_force_sum_reduction_for_comms(mesh["copy"].size() > 1)
     for block in blocks_of(model):
         fully_shard(block, mp_policy=inside, **settings)
     return fully_shard(model, mp_policy=whole, **settings)
@@ -193,7 +204,9 @@ def parallelize(
         apply_tensor_parallel(model, mesh["tensor"], tensor_plan, choices)
     experts: list[nn.Module] = []
     if choices.expert > 1:
-        experts = apply_expert_parallel(model, mesh[EXPERT], expert_plan)
+        experts = [*planned_experts(model, expert_plan, choices.expert).values()]
+        for module in experts:
+            divide_experts(module, mesh[EXPERT])
     apply_recompute(model, choices.recompute)
     if sharded:
         return apply_fsdp(model, mesh, choices, precision, experts)
@@ -233,14 +246,13 @@ def rebuild_optimizer(
             group["foreach"] = False
     if choices.shard != "zero1":
         return optimizer
-    zero = TensorZeroOptimizer if choices.tensor > 1 else ZeroRedundancyOptimizer
     accepted = inspect.signature(type(optimizer)).parameters
     defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     groups = [
         {name: value for name, value in group.items() if name in ("params", *defaults)}
         for group in optimizer.param_groups
     ]
-    return zero(groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults)
+    return DividedZeroOptimizer(groups, type(optimizer), mesh, **defaults)
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -66,14 +66,15 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
     if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):
         st.caption("Work is under way: its results appear here by themselves.")
         return
-    if plan.explanation is None and scenario.take_explanation_request(workspace):
+    if _starts_by_itself(workspace, name, plan.explanation):
         with frame.fault_boundary():
             scenario.start_explain(workspace, name)
             st.rerun()
     if plan.explanation is None:
         st.caption(
             "Here you will see what binds each model, what one more GPU or an easier demand would bring, "
-            "and why no GPU has another layout. It takes up to 20 seconds."
+            "and why no GPU has another layout. It takes up to 20 seconds; what is open then is settled "
+            "while this page is open."
         )
     elif plan.explanation.complete:
         return
@@ -82,6 +83,14 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
         with frame.fault_boundary():
             scenario.start_explain(workspace, name)
             st.rerun()
+
+
+def _starts_by_itself(workspace: Workspace, name: str, explanation: PlanExplanation | None) -> bool:
+    """Whether a new plan is to be explained, or the job before ended with questions left: not if it was cancelled."""
+    if explanation is None:
+        return scenario.take_explanation_request(workspace)
+    before = None if explanation.complete else jobs.newest(workspace, EXPLAIN, name)
+    return before is not None and before.state == "done" and bool((before.result or {}).get("more"))
 
 
 def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
@@ -143,8 +152,8 @@ def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
         owner = f"{change.model}: " if change.model else ""
         shown.append((f"{owner}without {descriptions.describe_dropped_demand(change)}", change))
     shown += [(descriptions.describe_change(change), change) for change in eased]
-    # Settled answers come first: an open one says least.
-    shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
+    # Settled answers come first: an open one says least. Then GPUs, and what changes most.
+    shown.sort(key=lambda item: (item[1].effect in ("open", "not_examined"), *_by_effect(item[1])))
     settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
     left = shown[len(settled) :]
     if len(left) <= MOST_OPEN:
@@ -169,13 +178,26 @@ def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
     return table_html("<th>this change alone</th><th>what the best plan reaches</th>", rows)
 
 
+def _by_effect(change: ChangeEffect) -> tuple[bool, int, float]:
+    """Sort key: GPUs, the worst served, the largest possible effect first."""
+    figures = [figure for figure in (change.value_after, change.bound_after) if figure is not None]
+    effects = [abs(figure - (change.value_before or 0.0)) for figure in figures]
+    return change.what != "gpu", change.level or 0, -max(effects, default=0.0)
+
+
 def _layouts(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
     order = ("tried", "not_examined", "dominated", "no_use")
     rows = [
         f'<tr><td class="name">{html.escape(reason.gpu_type)}</td>'
         f"<td>{html.escape(descriptions.describe_layout(reason.layout))}</td>"
         f"<td>{html.escape(descriptions.describe_reason(reason, kind, of_tiers))}</td></tr>"
-        for reason in sorted(explanation.layouts, key=lambda reason: order.index(reason.reason))
+        for reason in sorted(
+            explanation.layouts,
+            key=lambda reason: (
+                order.index(reason.reason),
+                *(_by_effect(reason.trial) if reason.trial else ()),
+            ),
+        )
     ]
     return table_html("<th>GPU</th><th>layout</th><th>why not</th>", rows)
 

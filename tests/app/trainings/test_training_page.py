@@ -82,6 +82,15 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     }
 
 
+def test_a_fleet_of_cores_has_no_words_of_gpus(page, workspace):
+    cores = replace(SMALL, fleet=(StrategyNodes(1, 1, "CPU-2c"),), training=TrainingJob(4, "fp32"))
+    best = found(workspace, "cores", cores).candidates[0]
+    assert best.parts_s.compute > 0.75 * best.seconds_per_step
+    words = said(page("training", workspace))
+    assert "The cores compute most of the step." in words and "the cores' peak" in words
+    assert "The GPUs" not in words and "untested on hardware" not in words
+
+
 def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace):
     model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
     fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
@@ -310,4 +319,6 @@ def test_a_candidate_has_a_short_name_and_a_bottleneck():
     best = strategy(SMALL).candidates[0]
     assert label(0, best).startswith("1 · ")
     parts = replace(best.parts_s, compute=0.0, pipeline_bubble=best.seconds_per_step)
-    assert describe_bottleneck(replace(best, parts_s=parts)).startswith("Pipeline bubble is 100")
+    waits = replace(best, parts_s=parts)
+    assert describe_bottleneck(waits, gpus=True).startswith("Pipeline bubble is 100")
+    assert describe_bottleneck(waits, gpus=False) == describe_bottleneck(waits, gpus=True)

@@ -1,13 +1,15 @@
 """A stand-in for nvidia-smi that models MIG: modes, placements, overlap, order.
 
 State: a JSON file named by FAKE_SMI_STATE, {"gpus": {index: {"type", "mode", "gi", "ci", "apps",
-"pending"}}, "calls": [...], "changes": [...]}. It shares no code with the product. Without a start
-it places an instance at the highest free start, which is how a driver was seen to refuse
-19,19,14,9 and to take 9,19,14,19.
+"pending", "uuid", "in_use": calls that a destruction of each GPU instance is yet refused}}, "calls": [...],
+"changes": [...], "deaths": changes after which the script that calls is killed}. It shares no code
+with the product. Without a start it places an instance at the highest free start, which is how a
+driver was seen to refuse 19,19,14,9 and to take 9,19,14,19.
 """
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,26 @@ def create(gpu: dict[str, Any], wanted: str) -> None:
         gpu["ci"].append({"gi": number, "name": found[0]["profile"]})
 
 
+def change_instance(gpu: dict[str, Any], option: str, number: int) -> None:
+    """Destroy one instance or the compute instance in it, or make that."""
+    rows = [row for row in gpu["gi"] if row["id"] == number]
+    computing = [row for row in gpu["ci"] if row["gi"] == number]
+    if not rows or (option == "-dci" and not computing):
+        fail(f"Unable to find GPU instance {number}: Not Found", 6)
+    if option == "-cci":
+        gpu["ci"].append({"gi": number, "name": rows[0]["name"]})
+    elif option == "-dci":
+        left = gpu.get("in_use", {}).get(str(number), 0)
+        if left:
+            gpu["in_use"][str(number)] = left - 1
+            fail(f"Unable to destroy compute instance in GPU instance {number}: In use by another client")
+        gpu["ci"].remove(computing[0])
+    elif computing:
+        fail("Unable to destroy GPU instance: In use by another client")
+    else:
+        gpu["gi"].remove(rows[0])
+
+
 def mig(gpu: dict[str, Any], index: str, arguments: list[str]) -> None:
     by_name = {row["profile"]: row for row in TYPES[gpu["type"]]["profiles"]}
     if gpu["mode"] != "Enabled":
@@ -83,6 +105,8 @@ def mig(gpu: dict[str, Any], index: str, arguments: list[str]) -> None:
         if not gpu["gi"]:
             fail("No GPU instances found: Not Found", 6)
         gpu["gi"] = []
+    elif arguments[0] in ("-dci", "-dgi", "-cci") and arguments[1] == "-gi":
+        change_instance(gpu, arguments[0], int(arguments[2]))
     elif arguments[0] == "-cgi" and arguments[2:] == ["-C"]:
         create(gpu, arguments[1])
     else:
@@ -92,16 +116,19 @@ def mig(gpu: dict[str, Any], index: str, arguments: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     state = json.loads(STATE.read_text())
     state["calls"].append(arguments)
-    if {"-mig", "-dci", "-dgi", "-cgi"} & set(arguments):
+    is_change = bool({"-mig", "-dci", "-dgi", "-cgi", "-cci"} & set(arguments))
+    if is_change:
         state["changes"].append(arguments)
     try:
         is_mig = arguments[0] == "mig"
         rest = arguments[1:] if is_mig else arguments
-        if rest[0] != "-i" or rest[1] not in state["gpus"]:
+        named = {rest[1], *(index for index, gpu in state["gpus"].items() if gpu.get("uuid") == rest[1])}
+        if rest[0] != "-i" or not named & set(state["gpus"]):
             fail("No devices were found", 6)
-        gpu, rest = state["gpus"][rest[1]], rest[2:]
+        (index,) = named & set(state["gpus"])
+        gpu, rest = state["gpus"][index], rest[2:]
         if is_mig:
-            mig(gpu, arguments[2], rest)
+            mig(gpu, index, rest)
         elif rest == ["-mig", "1"]:
             if not gpu.get("pending"):
                 gpu["mode"] = "Enabled"
@@ -115,6 +142,8 @@ def main(arguments: list[str]) -> None:
             fail(f"fake: unknown arguments {arguments}", 2)
     finally:
         STATE.write_text(json.dumps(state))
+        if is_change and len(state["changes"]) == state.get("deaths"):
+            os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 main(sys.argv[1:])

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,10 @@ class FakeHost:
         }
         (self.directory / "state.json").write_text(json.dumps(state))
 
+    def alter(self, **fields: Any) -> None:
+        """Change fields of the whole state."""
+        (self.directory / "state.json").write_text(json.dumps(self.state | fields))
+
     @property
     def state(self) -> dict[str, Any]:
         value: dict[str, Any] = json.loads((self.directory / "state.json").read_text())
@@ -90,10 +95,19 @@ class FakeHost:
         script.write_text(text)
         return subprocess.run(
             ["bash", str(script), *arguments], env=self.environment(**more), cwd=self.directory,
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=60, start_new_session=True,
         )  # fmt: skip
 
     def smi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["nvidia-smi", *arguments], env=self.environment(), capture_output=True, text=True, timeout=60
         )
+
+
+def install_fake(folder: Path) -> FakeHost:
+    """The fake as `nvidia-smi` in the folder."""
+    program = folder / "nvidia-smi"
+    # -S -E: no site packages; the fake needs none and starts several times faster.
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE}" "$@"\n')
+    program.chmod(0o755)
+    return FakeHost(folder)

@@ -117,13 +117,15 @@ class DriverLibrary:
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Any, count: Any, processes: Any) -> None:
         kind, gpu, _, _ = parts(device)
-        running = self.replay.processes(gpu) if kind == GPU else ()
+        running = self.replay.placed_processes(gpu) if kind == GPU else ()
         room = count._obj.value
         count._obj.value = len(running)
         if len(running) > room:
             raise NvmlFault("other", "insufficient size")
-        for index, pid in enumerate(running):
-            processes[index].pid = pid
+        for index, process in enumerate(running):
+            processes[index].pid = process.pid
+            place = process.gpu_instance_id
+            processes[index].gpuInstanceId = 0xFFFFFFFF if place is None else place
 
     def nvmlDeviceGetClockInfo(self, device: Any, kind: Any, clock: Any) -> None:
         assert kind.value == pynvml.NVML_CLOCK_SM

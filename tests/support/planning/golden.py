@@ -256,14 +256,17 @@ def master_text(*, integral: bool) -> str:
         return model, level, usage
 
     columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
-    highs = _build_program(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), None, whole=integral)
+    prices = np.array([1.0, 2.0, 4.0]) if integral else None
+    flags = np.ones((1, 2), dtype=np.bool_)
+    highs = _build_program(supply, flags, columns, (1,), None, whole=integral, prices=prices)
     names = [spec.name for spec in problem.request.models]
     rows = [f"one_pattern({name})" for name in names]
     rows += [f"pool({g},{profile})" for g, profile in supply.pools]
     rows += [f"fleet({g})" for g in range(len(supply.gpus))] + ["below(1)"]
     heads = [f"lambda({names[model]},{number})" for number, (model, _, _) in enumerate(columns)]
     heads += [f"y({g},{number})" for g, number in supply.columns] + ["zeta"]
-    heads += [] if integral else [f"missing({name})" for name in names]
+    pools = [f"short({g},{profile})" for g, profile in supply.pools]
+    heads += pools if integral else [f"missing({name})" for name in names]
     return highs_text(highs, rows, heads)
 
 

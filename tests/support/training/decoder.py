@@ -69,7 +69,7 @@ class Mixture(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores, chosen = self.router(x.flatten(0, 1)).topk(2)
         order = chosen.flatten().argsort(stable=True)
-        results = self.experts(x.flatten(0, 1)[order // 2], chosen.flatten().bincount(minlength=4))
+        results = self.experts(x.flatten(0, 1)[order // 2], F.one_hot(chosen.flatten(), 4).sum(0))
         return (
             (results[order.argsort()].unflatten(0, (-1, 2)) * scores.softmax(-1)[..., None]).sum(1).view_as(x)
         )

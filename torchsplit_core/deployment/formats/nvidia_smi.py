@@ -30,7 +30,7 @@ set -euo pipefail
 """
 
 # No expression here comes from the plan: the last section has everything that varies.
-_BODY = r"""
+SHELL_ARGUMENTS = r"""
 apply=false
 if (( $# == 1 )) && [[ $1 == --apply ]]; then
   apply=true
@@ -38,7 +38,9 @@ elif (( $# > 0 )); then
   printf 'unknown arguments: %s (only --apply is known)\n' "$*" >&2
   exit 2
 fi
+"""
 
+SHELL_FUNCTIONS = r"""
 refuse() {
   printf 'refused: %s\n' "$1" >&2
   exit 1
@@ -94,7 +96,11 @@ sorted() {
 }
 
 mig_mode() { nvidia-smi -i "$1" --query-gpu=mig.mode.current --format=csv,noheader; }
+"""
+"""For bash scripts around nvidia-smi: `refuse`, `change` (by the variable `apply`), `listing`, `instances`,
+`compute_instances`, `sorted`, `mig_mode`."""
 
+_CUT = r"""
 # Called in conditions, where set -e does not reach: so each failure exits by hand.
 as_planned() { # GPU, PROFILE:START...: the very instances, each with its one full compute instance
   local gpu=$1 present computing
@@ -222,13 +228,18 @@ def nvidia_smi_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     hosts = gpu_hosts(hosts, "nvidia-smi")
     names = dns_labels({host.name: (host.name,) for host in hosts if host.name is not None})
     return tuple(
-        _script(plan, host, "apply-mig.sh" if host.name is None else f"apply-mig-{names[host.name]}.sh")
+        mig_script(
+            plan.request_sha256[:12],
+            host,
+            "apply-mig.sh" if host.name is None else f"apply-mig-{names[host.name]}.sh",
+        )
         for host in hosts
     )
 
 
-def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
-    head = _HEAD.format(plan=plan.request_sha256[:12], host=one_line(host.display_name), file=file)
+def mig_script(plan: str, host: Host, file: str, *, tenants: bool = True) -> DeploymentFile:
+    """The script of one host, as the file of that path. `plan`: its short hash; `tenants`: comments name them."""
+    head = _HEAD.format(plan=plan, host=one_line(host.display_name), file=file.rpartition("/")[2])
     lines = [f"plan_host={shlex.quote(host.display_name)}", "printf 'Plan for %s\\n' \"$plan_host\"", ""]
     lines += ["# Every GPU is checked before the first one changes."]
     lines += [
@@ -239,7 +250,8 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
     ]
     for gpu in host.gpus:
         lines += ["", f"# ---- GPU {gpu.index}: {gpu.type}, {one_line(gpu.id)}"]
-        lines += [f"#   {slice_name(item.profile, item.start)}: {_tenants(item)}" for item in gpu.slices]
+        if tenants:
+            lines += [f"#   {slice_name(item.profile, item.start)}: {_tenants(item)}" for item in gpu.slices]
         lines += [
             f"leave_whole {gpu.index}"
             if gpu.is_unpartitioned
@@ -253,7 +265,8 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
         "  printf 'Nothing was changed. Run with --apply to do it.\\n'",
         "fi",
     ]
-    body = _BODY + (_WHOLE_BODY if any(gpu.is_unpartitioned for gpu in host.gpus) else "")
+    whole = _WHOLE_BODY if any(gpu.is_unpartitioned for gpu in host.gpus) else ""
+    body = SHELL_ARGUMENTS + SHELL_FUNCTIONS + _CUT + whole
     return DeploymentFile(file, head + body + "\n" + "\n".join(lines) + "\n", executable=True)
 
 

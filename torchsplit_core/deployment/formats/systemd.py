@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.custom_images import PORT, ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.boot_unit import SETTINGS, UNIT, boot_files
 from torchsplit_core.deployment.formats.slice_ids import slice_script
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.routes import host_route_file
@@ -15,7 +17,6 @@ from torchsplit_core.values import PlanOutcome
 
 INSTALLED = "/opt/torchsplit"
 """The folder of the image's context on a host, with a virtual environment `venv` in it."""
-SETTINGS = "/etc/torchsplit"
 
 _SERVICE = f"""\
 Type=exec
@@ -39,7 +40,7 @@ _SERVER = f"""\
 [Unit]
 Description=TorchSplit server %i
 Wants=network-online.target
-After=network-online.target nvidia-persistenced.service
+After=network-online.target nvidia-persistenced.service {UNIT}
 PartOf=torchsplit.target
 
 [Service]
@@ -53,7 +54,7 @@ _CONTAINER = f"""\
 [Unit]
 Description=TorchSplit container %i
 Wants=network-online.target
-After=network-online.target docker.service nvidia-persistenced.service
+After=network-online.target docker.service nvidia-persistenced.service {UNIT}
 Requires=docker.service
 PartOf=torchsplit.target
 
@@ -137,8 +138,12 @@ def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentF
     if workload.routes:
         name = f"{folder}/routes.json"
         routes = [host_route_file(name, workload, host, lambda server: _url(server, host))]
+    # Cut at boot only what has slices: cores need nothing, and without a script no unit reads UUIDs.
+    gpus = replace(host, gpus=tuple(gpu for gpu in host.gpus if not gpu.is_cpu))
+    boot = boot_files(workload.plan, gpus, f"{folder}/units/", f"{folder}/", finds=True) if script else ()
     return [
         *units,
+        *boot,
         *settings,
         *runs,
         *routes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, planned_sms, reachable_sms
-from torchsplit_core.pictures.slices.descriptions import describe_card, gap_words
+from torchsplit_core.pictures.slices.descriptions import describe_card, gap_words, mode_words
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, WIDTH, mark, unused
 from torchsplit_core.pictures.slices.tenant import MapStyle, slice_svg
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
@@ -25,7 +25,10 @@ def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     def place(start: int) -> str:
         return f"{start} {group.ids[0]}" if places else ""
 
-    parts = [(item.start, slice_svg(kind, item, slot, style, place(item.start))) for item in group.slices]
+    parts = [
+        (item.start, slice_svg(kind, item, slot, style, place(item.start), other=other))
+        for item, other in zip(group.slices, group.others, strict=True)
+    ]
     for gap in empty_slots(kind, group.slices):
         label, where = gap_words(group, gap)
         left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
@@ -60,6 +63,8 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
         share = f"{busy} of {kind.compute_slices} cores planned"
     each = " each" if count > 1 else ""
     about = f"{group.type} · {share}{each}"
+    if group.state is not None:
+        about = " · ".join(filter(None, (group.type, mode_words(group.state.mig_enabled))))
     room = WIDTH - text_width(about, 12.5) - text_width(times, 15, bold=True) - 8
     name = shortened(group.ids[0], room, 15, bold=True)
     return (

@@ -47,8 +47,10 @@ def _describe_basis(tenant: Tenant) -> str:
 
 def gap_words(group: GpuGroup, gap: EmptySlots) -> tuple[str, str]:
     """A label for slots without a slice, and a title with its meaning and the slots."""
-    if not group.slices:
+    if not group.slices and group.state is None:
         label, title = "not used", f"{group.type}: the plan does not use it"
+    elif not group.slices and group.state is not None and not group.state.mig_enabled:
+        label, title = "free", f"{group.type}: nothing runs on it"
     elif gap.usable:
         label, title = "not cut", "No slice here; a profile would fit"
     else:
@@ -59,16 +61,28 @@ def gap_words(group: GpuGroup, gap: EmptySlots) -> tuple[str, str]:
 def describe_card(group: GpuGroup) -> str:
     """The card in one sentence."""
     who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
+    mode = "" if group.state is None else mode_words(group.state.mig_enabled)
+    about = f"{who}, {group.type}{f', {mode}' if mode else ''}"
     if not group.slices:
-        return f"{who}, {group.type}: not used"
+        return f"{about}: {'not used' if group.state is None else 'no slice'}"
     marks = group.marks or ("",) * len(group.slices)
     slices = "; ".join(
         f"{profile_words(item.profile)} "
         + (
-            ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
+            ", ".join(
+                [
+                    *(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants),
+                    *filter(None, (other,)),
+                ]
+            )
             or "free"
         )
         + (f", {mark}" if mark else "")
-        for item, mark in zip(group.slices, marks, strict=True)
+        for item, other, mark in zip(group.slices, group.others, marks, strict=True)
     )
-    return f"{who}, {group.type}: {slices}"
+    return f"{about}: {slices}"
+
+
+def mode_words(mig_enabled: bool | None) -> str:
+    """Whether MIG is on; "" where it is not known, or the GPU has none."""
+    return "" if mig_enabled is None else f"MIG {'on' if mig_enabled else 'off'}"

@@ -6,7 +6,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, overloaded
 from torchsplit_core.pictures.slices.drawing import OVER, hatch
-from torchsplit_core.pictures.slices.tenant import MapStyle
+from torchsplit_core.pictures.slices.tenant import MapStyle, foreign_ground
 
 _LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14
@@ -34,13 +34,23 @@ def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True
     load = "share of its time at work, simulated" if simulated else _LOAD
     over_load = not simulated and any(map(overloaded, style.loads.values()))
     cut = any((tenant.model, tenant.variant, tenant.stage) in style.stages for tenant in tenants)
-    free = any(not item.tenants for group in groups for item in group.slices)
+    users = [
+        (item.tenants, other)
+        for group in groups
+        for item, other in zip(group.slices, group.others, strict=True)
+    ]
+    free = any(not tenants and not other for tenants, other in users)
     empty = any(empty_slots(gpu_type(group.type), group.slices) for group in groups)
     slots = '<rect y="4.5" width="30" height="5" rx="2" fill-opacity='
     entries = [
         (known, f"{bar}{filled}", load),
         (over_load, over, "load above 100 %: the demand is not met"),
         (cut, _shades(), "stages of a cut model: first pale, last full"),
+        (
+            any(other for _, other in users),
+            foreign_ground(_WIDE, _HIGH),
+            "not placed by a plan, or not known",
+        ),
         (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
         (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),
         (strips and bool(groups), f'{slots}".28"/>', "memory slots"),

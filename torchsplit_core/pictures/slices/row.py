@@ -35,7 +35,8 @@ def row_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
         return f"{start} {group.ids[0]}" if places else ""
 
     parts = [
-        (item.start, slice_svg(kind, item, slot, style, place(item.start), ROW)) for item in group.slices
+        (item.start, slice_svg(kind, item, slot, style, place(item.start), ROW, other=other))
+        for item, other in zip(group.slices, group.others, strict=True)
     ]
     for gap in empty_slots(kind, group.slices):
         label, title = gap_words(group, gap)

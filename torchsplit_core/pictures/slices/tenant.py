@@ -21,12 +21,14 @@ from torchsplit_core.pictures.svg_text import (
     text_width,
     wrapped,
 )
-from torchsplit_core.values import GpuType, PlannedSlice, Tenant
+from torchsplit_core.values import GpuType, PlannedSlice, StateInstance, Tenant
 
 GAUGE_MARGIN = 5.0
 """Pixels between the gauge and either side of the tenant."""
 TAG_HEIGHT = 16 / 11
 """Height of an overload's tag, in units of its font size."""
+UNKNOWN_TENANTS = StateInstance("", 0).foreign
+"""What a state says of an instance where nothing says who uses it."""
 WIDE = 70.0
 """Pixels of room from which on a slice shows all its text."""
 
@@ -75,11 +77,15 @@ def slice_svg(
     style: MapStyle,
     place: str,
     slice_style: SliceStyle | None = None,
+    *,
+    other: str = "",
 ) -> str:
     """A slice at its start (`slice_style` None: as on a card); tenants that share it are side by side, as wide as their
-    shares."""
+    shares. `other`: who uses it besides plans; then its tenants are named without figures, since these do not hold."""
     slice_style = slice_style or CARD
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
+    if other:
+        return _foreign(item, other, left + GAP / 2, width - GAP, place, slice_style)
     if not item.tenants:
         title = f"{place_words(item)}: free"
         names = (profile_name(item.profile, width), "free") if slice_style.free else ("free",)
@@ -99,6 +105,31 @@ def slice_svg(
         f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" '
         f'height="{slice_style.height:g}">'
         f"{''.join(parts)}{edge(place, inner, slice_style.height)}</svg>"
+    )
+
+
+def _foreign(
+    item: PlannedSlice, other: str, left: float, width: float, place: str, slice_style: SliceStyle
+) -> str:
+    """A slice in grey that somebody uses whom no plan placed, or may use."""
+    names = ", ".join([*dict.fromkeys(tenant.model for tenant in item.tenants), other])
+    is_known = other != UNKNOWN_TENANTS
+    shown = names if is_known or text_width(names, 12, bold=True) <= width - 11 else "?"
+    stand_in = Tenant(shown, "", "", 1.0, 1, 1, math.nan, 0.0)
+    title = f"{names}\n{place_words(item)}\n{'not placed by a plan' if is_known else 'nothing says what runs here'}"
+    words = slice_style.words(profile_name(item.profile, width), stand_in, None, width, False)
+    return (
+        f'<svg class="foreign"{chosen_by(place)} x="{left:.2f}" y="0" width="{width:.2f}"'
+        f' height="{slice_style.height:g}"><title>{escaped(title)}</title>{foreign_ground(width, slice_style.height)}'
+        f"{words}{edge(place, width, slice_style.height)}</svg>"
+    )
+
+
+def foreign_ground(width: float, height: float) -> str:
+    """The background of what no plan placed."""
+    return (
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{height - 1.5:g}" rx="4"'
+        f' fill="{UNKNOWN}" fill-opacity=".4" stroke="{UNKNOWN}" stroke-width="1.5"/>'
     )
 
 

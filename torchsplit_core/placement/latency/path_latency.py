@@ -24,17 +24,21 @@ import numpy as np
 
 from torchsplit_core.placement.latency.choices import Choice
 from torchsplit_core.placement.latency.pipeline_plan import PassCosts
-from torchsplit_core.placement.latency.seconds_program import NEARLY, SCALE, SecondsProgram
+from torchsplit_core.placement.latency.seconds_program import GAP, NEARLY, SCALE, SecondsProgram
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import Component, GpuClasses, gpu_classes
-from torchsplit_core.placement.search.path_program import Flow, PathProgram
+from torchsplit_core.placement.search.path_program import PathProgram
 from torchsplit_core.placement.search.patterns import SegmentPatterns, build_patterns
 from torchsplit_core.placement.search.segment_table import Items, SegmentTable
 from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
 """A tenth of those of search/patterns.py: seconds as costs make a harder program. Chosen, not measured."""
+
+_ROUNDS = 100
+"""Most linear relaxations that are searched for subtour cuts, a bound each: without the cuts, seconds as costs leave
+pieces that the start does not reach, and the integer program a loose bound. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -170,31 +174,20 @@ class _LatencyPathProgram(PathProgram):
 
     def minimize(self, clock: SearchClock) -> PathMinLatency:
         """Solve, with subtour cuts, until the solution is a trail or time is over."""
-        bound_s = 0.0
-        if not self._add_relaxation_cuts(clock):
+        if not self._add_relaxation_cuts(clock, _ROUNDS):
             return PathMinLatency((), self._beaten_s)
+        bound_s = min(self._relaxed_cost * (1 - GAP) * self._unit_s, self._beaten_s)
         while not clock.over():
             clock.count("trail_programs")
             result = self._seconds.solve_to_gap(clock.left_s(), self._beaten_s / self._unit_s)
             bound_s = max(bound_s, min(result.bound * self._unit_s, self._beaten_s))
             if not len(result.values) or bound_s >= self._beaten_s:
                 break
-            flow = self._read(result.values)
-            pieces = self._disconnected_pieces(flow)
-            if not pieces:
-                return PathMinLatency(
-                    self._with_layers(
-                        self._euler_path(flow), result.values[self._layer :][: len(flow.visits)]
-                    ),
-                    bound_s,
-                )
-            for patterns, gates in pieces:
-                piece_classes = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
-                self._add_subtour_cut(patterns, gates, flow.visits > 0, piece_classes)
+            if not self.add_piece_cuts(result.values):
+                steps = self.steps(result.values, self._classes.members)
+                layers = result.values[self._layer :][: len(self._patterns.item)]
+                return PathMinLatency(self._with_layers(steps, layers), bound_s)
         return PathMinLatency((), bound_s)
-
-    def _read(self, values: np.ndarray) -> Flow:
-        return super()._read(values[: self._layer])
 
     def _with_layers(self, steps: Sequence[tuple[int, tuple[int, ...]]], layers: np.ndarray) -> Segments:
         """Distribute the layers of a choice evenly over its segments, which is never slower."""

@@ -30,7 +30,7 @@ from torchsplit_core.placement.search.segment_table import SegmentTable
 WIDTHS = (2, 12)
 """States a step of the beam searches, the quick one first. Chosen, not measured."""
 
-PART = 0.2
+PART = 0.3
 """Most of the remaining time for one threshold. Chosen, not measured."""
 
 

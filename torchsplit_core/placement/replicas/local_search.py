@@ -93,10 +93,10 @@ def greedy_construction(
 
 
 def successive_best(
-    instance: ProblemInstance, first: Segments, most: int, clock: SearchClock, tell: Tell
+    instance: ProblemInstance, first: Sequence[Segments], most: int, clock: SearchClock, tell: Tell
 ) -> PipelineSet:
-    """The best pipeline of the fleet, then of the rest, and so on: it needs no table of all segments."""
-    pipelines = [first] if first else []
+    """The `first` pipelines, the best of the rest of the fleet, and so on: it needs no table of all segments."""
+    pipelines = list(first)
     pipeline_set = sum_and_order(instance, pipelines)
     while len(pipelines) < most and not clock.over():
         taken = {gpu for pipeline in pipelines for _, gpus in pipeline for gpu in gpus}

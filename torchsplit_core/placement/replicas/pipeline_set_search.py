@@ -12,6 +12,7 @@ from torchsplit_core.placement.replicas.capacity_bound import CapacityBound, cap
 from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, find_link_level
 from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
 from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
+from torchsplit_core.placement.replicas.joint_program import ThresholdGraphs
 from torchsplit_core.placement.replicas.local_search import (
     LargeNeighbourhoodSearch,
     PipelineSet,
@@ -21,6 +22,7 @@ from torchsplit_core.placement.replicas.local_search import (
 )
 from torchsplit_core.placement.replicas.partition_lattice import MOST_PAIRS, PartitionLattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, PipelineSetResult, sum_and_order
+from torchsplit_core.placement.replicas.threshold_vectors import ThresholdVectors, most_pipelines
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, count_multisets
 
@@ -37,6 +39,13 @@ _FAST_LINKS = 0.3
 _GREEDY, _FEW = 0.7, 6
 """Share of the rest for one best pipeline after the other, if the best leaves room for so few more, or segments are too
 many for a table. Chosen, not measured."""
+
+_VECTORS, _PACKINGS = 0.8, 0.15
+"""Share of the rest for vectors of thresholds, if the fleet holds few pipelines, and of that for packings. Chosen, not
+measured."""
+
+_COMPLETE_S = 1.0
+"""Seconds for further pipelines beside some that were found. Chosen, not measured."""
 
 _CONSTRUCT = 0.5
 """Share of the rest for greedy removal on the whole fleet; then pipelines are rebuilt. Chosen, not measured."""
@@ -131,10 +140,27 @@ def _search_large_fleet(
             for divider, indices in unknown:
                 divider.resolve(indices)
         offer(_complete_components(instance, table, fast.best_known(), limit, best, most, clock))
+    singles = (single.segments,) if single.segments else ()
+    graphs = ThresholdGraphs(instance, table, clock) if table.complete else None
+    count = most_pipelines(graphs, most) if graphs is not None else None
+    if graphs is not None and count is not None:
+        vectors = ThresholdVectors(graphs, best, count)
+        part = clock.part(_VECTORS * clock.left_s())
+        offer(successive_best(instance, singles, count, part.part(_COMPLETE_S * count), offer))
+        vectors.refute_by_packings(best_set[0], part.part(_PACKINGS * part.left_s()))
+        while True:
+            bound = min(bound, vectors.bound())
+            offer(best_set)
+            if part.over() or vectors.stuck or best_set[0] >= bound * (1 - EQUAL):
+                break
+            for pipelines in vectors.step(best_set[0], part):
+                offer(successive_best(instance, pipelines, count, part.part(_COMPLETE_S), offer))
     gpus = sum(len(chosen) for _, chosen in single.segments)
-    if best_set[0] < bound * (1 - EQUAL) and (not table.complete or len(instance.kinds) <= _FEW * gpus):
+    if best_set[0] < bound * (1 - EQUAL) and (
+        not table.complete or (count is None and len(instance.kinds) <= _FEW * gpus)
+    ):
         part = clock.part(_GREEDY * clock.left_s())
-        offer(successive_best(instance, single.segments, most, part, offer))
+        offer(successive_best(instance, singles, most, part, offer))
     part = clock.part(_CONSTRUCT * clock.left_s())
     offer(
         greedy_construction(instance, table, limit.prices, fleet_thresholds(limit, best), most, part, offer)

@@ -21,6 +21,7 @@ linear relaxation violates are added first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +107,14 @@ class PathProgram:
         program.add_row(layers, INF, self._visit + every, items.high[patterns.item])
         if segments is not None:
             program.add_row(*segments, self._visit + every, np.ones(count))
+        self._end_column = len(program.cost)
+        self._relaxed_cost = 0.0
+
+    def class_use(self, class_index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The columns whose weighted sum is how many GPUs of a class the trail uses, and the weights."""
+        counts = self._patterns.counts[:, class_index]
+        using = np.flatnonzero(counts)
+        return self._visit + using, counts[using]
 
     def solve(self, clock: SearchClock, *, fewest: bool) -> PathSolution:
         """Solve, with subtour cuts, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
@@ -118,14 +127,32 @@ class PathProgram:
                 return PathSolution("none")
             if solution.status == "unknown" or (fewest and solution.status != "optimal"):
                 return PathSolution("unknown")
-            flow = self._read(np.rint(solution.values).astype(np.int64))
-            pieces = self._disconnected_pieces(flow)
-            if not pieces:
-                return PathSolution("found", self._euler_path(flow))
-            for patterns, gates in pieces:
-                piece_classes = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
-                self._add_subtour_cut(patterns, gates, flow.visits > 0, piece_classes)
+            if not self.add_piece_cuts(solution.values):
+                return PathSolution("found", self.steps(solution.values, self._classes.members))
         return PathSolution("unknown")
+
+    def add_piece_cuts(self, values: np.ndarray) -> int:
+        """Cut off each visited piece of an integer solution that the start does not reach; how many there are."""
+        flow = self._read(np.rint(values).astype(np.int64))
+        pieces = self._disconnected_pieces(flow)
+        for patterns, gates in pieces:
+            piece_classes = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))
+            self._add_subtour_cut(patterns, gates, flow.visits > 0, piece_classes)
+        return len(pieces)
+
+    def add_fractional_cuts(self, values: np.ndarray) -> int:
+        """Add subtour cuts that a solution of the relaxation violates; how many there are."""
+        flow = self._read(np.where(values > _TINY, values, 0.0))
+        broken = violated_cuts(self._patterns, flow.visits, flow.starts, flow.passes, self._sizes)
+        for patterns, gates, gpu_class in broken:
+            self._add_subtour_cut(patterns, gates, flow.visits > 0, np.array([gpu_class]))
+        return len(broken)
+
+    def steps(
+        self, values: np.ndarray, members: Sequence[Sequence[int]]
+    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The trail of a connected integer solution, on the GPUs `members` of each class."""
+        return self._euler_path(self._read(np.rint(values).astype(np.int64)), members)
 
     def _add_flow_balance(self) -> None:
         gates, patterns_in = self._patterns.arcs
@@ -146,7 +173,7 @@ class PathProgram:
             values[self._visit : self._start],
             values[self._start : self._end],
             values[self._end : self._arc],
-            values[self._arc :],
+            values[self._arc : self._end_column],
         )
 
     def _disconnected_pieces(self, flow: Flow) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -179,24 +206,24 @@ class PathProgram:
             seen |= piece
         return pieces
 
-    def _add_relaxation_cuts(self, clock: SearchClock) -> bool:
-        """Add cuts that the linear relaxation violates, until there are none; False if it becomes infeasible."""
+    def _add_relaxation_cuts(self, clock: SearchClock, rounds: int = _ROUNDS) -> bool:
+        """Add cuts that the linear relaxation violates, until there are none; False if it becomes infeasible.
+
+        `_relaxed_cost`: the last relaxation's, which no solution is below.
+        """
         part = clock.part(_ROUNDS_PART * clock.left_s())
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             if part.over():
                 return True
             clock.count("relaxations")
-            solution = self._program.solve(part.left_s(), integer=False)
+            solution = self._program.relax_again(part.left_s())
             if solution.status == "infeasible":
                 return False
             if solution.status != "optimal":
                 return True
-            flow = self._read(np.where(solution.values > _TINY, solution.values, 0.0))
-            broken = violated_cuts(self._patterns, flow.visits, flow.starts, flow.passes, self._sizes)
-            if not broken:
+            self._relaxed_cost = solution.bound
+            if not self.add_fractional_cuts(solution.values):
                 return True
-            for patterns, gates, gpu_class in broken:
-                self._add_subtour_cut(patterns, gates, flow.visits > 0, np.array([gpu_class]))
         return True
 
     def _add_subtour_cut(
@@ -227,7 +254,9 @@ class PathProgram:
             )
             self._program.add_row(-INF, 0, columns, signs)
 
-    def _euler_path(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    def _euler_path(
+        self, flow: Flow, members: Sequence[Sequence[int]]
+    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The trail (Hierholzer), with GPUs of the classes assigned in ascending order."""
         gates, patterns_in = self._patterns.arcs
         leaving: dict[int, list[int]] = {}
@@ -240,7 +269,7 @@ class PathProgram:
                 stack.append(ways.pop())
             else:
                 order.append(stack.pop())
-        left = [list(members) for members in self._classes.members]
+        left = [list(gpus) for gpus in members]
         steps = []
         for pattern in reversed(order):
             taken: list[int] = []

@@ -1,17 +1,11 @@
-"""What binds each model: the demands whose removal alone makes the objective provably better.
-
-Removing more never makes a plan worse, so demands are tried together first: if dropping a whole group changes nothing,
-none of them binds.
-"""
+"""What binds each model: the demands whose removal alone makes the objective provably better."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from torchsplit_core.planning.explanation.changes import Change
-from torchsplit_core.planning.explanation.level_comparison import NOT_EXAMINED, LevelComparison
-from torchsplit_core.planning.explanation.probes import SensitivityProbe
+from torchsplit_core.planning.explanation.level_comparison import LevelComparison
 from torchsplit_core.planning.outcome.levels import Levels, known_equal
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.colocation_index import colocated_models
@@ -26,33 +20,6 @@ from torchsplit_core.values import (
     PlanRequest,
 )
 from torchsplit_core.values.plan.explanation import LimitKind
-
-
-def bisect_effects(
-    probe: SensitivityProbe, changes: Sequence[Change], *, deep: bool = False
-) -> list[LevelComparison]:
-    """The effect of each change alone, in the given order: tried together, then by halves, then one by one."""
-    if not changes:
-        return []
-    if not probe.planner.remaining_s:
-        return [NOT_EXAMINED] * len(changes)
-    if probe.is_exhausted:
-        return [probe.effect(change.apply, relaxes=True) for change in changes]
-
-    def apply_all(request: PlanRequest) -> PlanRequest:
-        for change in changes:
-            request = change.apply(request)
-        return request
-
-    combined = probe.effect(apply_all, relaxes=True, deep=deep)
-    if len(changes) == 1:
-        return [combined]
-    inherited = probe.implied_comparison(combined)
-    if inherited is not None:
-        return [inherited] * len(changes)
-    probe.expected_probes += 2
-    half = len(changes) // 2
-    return bisect_effects(probe, changes[:half], deep=deep) + bisect_effects(probe, changes[half:], deep=deep)
 
 
 def level_ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:

@@ -78,6 +78,13 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
     return tuple(changes)
 
 
+def apply_all(changes: Sequence[Change], request: PlanRequest) -> PlanRequest:
+    """The request with all of these changes, in the order in which they were made."""
+    for change in changes:
+        request = change.apply(request)
+    return request
+
+
 def relaxed_demand(request: PlanRequest) -> tuple[Change, ...]:
     """Each minimum lowered and each latency limit raised by a tenth, and the link twice as fast, each alone."""
     changes = []

@@ -1,18 +1,20 @@
 """A feasible plan explained: what binds each model, the effects of changes, why no other layout.
 
 Every statement is the planner's answer to a changed request, compared with the plan level by level (outcome/levels).
-What time does not suffice for is marked open or not examined.
+What time does not suffice for is open, between a plan and a proven bound; without any time it is not examined.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchsplit_core.planning.explanation.binding_limits import bisect_effects, level_ranks, model_bindings
+from torchsplit_core.planning.explanation.binding_limits import level_ranks, model_bindings
 from torchsplit_core.planning.explanation.changes import (
     Change,
     add_gpu,
+    apply_all,
     force_layout,
     only_gpus,
     relaxed_demand,
@@ -24,16 +26,20 @@ from torchsplit_core.planning.explanation.level_comparison import (
     compare_levels,
     with_comparison,
 )
-from torchsplit_core.planning.explanation.planner_process import (
+from torchsplit_core.planning.explanation.planner_process import PlannerProcesses
+from torchsplit_core.planning.explanation.price_steps import other_sharing, price_steps
+from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
+from torchsplit_core.planning.explanation.settling import (
     OutcomeCallback,
-    PlannerProcess,
+    Settling,
     ignore_outcome,
+    without_tie_breaks,
 )
-from torchsplit_core.planning.explanation.price_steps import price_steps
-from torchsplit_core.planning.explanation.probes import SensitivityProbe
 from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, unused_layouts
 from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
+from torchsplit_core.planning.outcome.resilience import levels_without_gpus
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import first_level_objective, goal_of
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
@@ -48,14 +54,14 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
-BUDGET_S = 5.0
+BUDGET_S = 20.0
 """Seconds for an explanation, or the request's own time limit if shorter."""
 
 RESERVE_S = 0.25
-"""Most seconds reserved for what follows the last probe."""
+"""Most seconds reserved for what follows the last plan."""
 
-MAX_LAYOUTS = 4
-"""Layouts tried by planning with them, the most valuable first; more if time is left."""
+GROUP_SIZE = 8
+"""Demands dropped or eased together if there are twice as many: if that changes nothing, none of them does alone."""
 
 UNSETTLED = ("open", "not_examined")
 
@@ -67,11 +73,12 @@ def explain_plan(
     *,
     progress: Progress = ignore_progress,
     on_outcome: OutcomeCallback = ignore_outcome,
+    known: Callable[[PlanRequest], PlanOutcome | None] = lambda request: None,
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
-    `on_outcome` gets every plan of a changed request. None for an outcome without a plan: an infeasible one carries its
-    own reasons. Raises InputFault if the outcome answers another request.
+    `on_outcome` gets every plan of a changed request, `known` has those of an explanation before. None for an outcome
+    without a plan: an infeasible one carries its own reasons. Raises InputFault if the outcome answers another request.
     """
     # Imported before the workers are forked, which would each import it.
     loading_s = load_pyomo()
@@ -82,174 +89,177 @@ def explain_plan(
         raise InputFault(
             "plan", "answers another request than the one to be explained", "Plan the request again."
         )
-    before = outcome_levels(outcome)
-    if before is None or not before.feasible:
+    reached = outcome_levels(outcome)
+    if reached is None or not reached.feasible:
         return None
     if deadline is None:
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)
     # What follows the last probe needs time too.
     reserve = min(RESERVE_S, 0.1 * max(0.0, deadline - begun))
-    with PlannerProcess(deadline - reserve, on_outcome) as planner:
+    with PlannerProcesses[Question](deadline - reserve) as planners:
         effort_s = outcome.statistics.build_s + outcome.statistics.solve_s
-        results = _run_probes(SensitivityProbe(request, before, planner, effort_s), outcome, progress)
-    return _build_explanation(results, begun)
+        plan = Question(without_tie_breaks(request), True, len(reached.values))
+        plan.take_outcome(outcome)
+        settling = Settling(Questions(plan), planners, effort_s, on_outcome)
+        asked = _ask(settling, request, outcome)
+        if planners.remaining_s:
+            settling.recall(known)
+            settling.run(progress)
+    return _build_explanation(asked, begun)
 
 
 @dataclass
-class _ProbeResults:
-    """The results so far."""
+class _Asked:
+    """The questions by what they are about."""
 
-    probe: SensitivityProbe
+    request: PlanRequest
     outcome: PlanOutcome
-    layouts: list[UnusedLayout]
-    gpu_added: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    gpu_removed: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    demand_dropped: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    demand_relaxed: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    trials: list[tuple[UnusedLayout, Change, LevelComparison]] = field(default_factory=list)
-    steps: tuple[PriceStep, ...] = ()
+    settling: Settling
+    layouts: list[UnusedLayout] = field(default_factory=list)
+    gpu_added: list[tuple[Change, Question]] = field(default_factory=list)
+    gpu_removed: list[tuple[Change, Question]] = field(default_factory=list)
+    demand_dropped: list[tuple[Change, Question]] = field(default_factory=list)
+    demand_relaxed: list[tuple[Change, Question]] = field(default_factory=list)
+    trials: list[tuple[UnusedLayout, Change, Question]] = field(default_factory=list)
+    sharing: Question | None = None
 
 
-def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progress) -> _ProbeResults:
-    """Every probe, the most useful to a reader first, so that what time leaves out matters least."""
-    request, rank_of = probe.request, level_ranks(probe.request, outcome)
-    relaxation = probe.bound(request)
-    if relaxation is not None:
-        probe.before = _tighten_bound(probe.before, relaxation.bound, negated=probe.negated)
-    results = _ProbeResults(
-        probe,
-        outcome,
-        unused_layouts(request, outcome, relaxation) if probe.planner.remaining_s else [],
+def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Asked:
+    """All questions of a plan, those that bound many others bounded first."""
+    questions = settling.questions
+    plain, level_count = questions.plan.request, questions.plan.level_count
+    asked = _Asked(request, outcome, settling)
+
+    def question(change: Change, *, relaxes: bool) -> Question:
+        return questions.add(Question(change.apply(plain), relaxes, level_count))
+
+    asked.gpu_added = [(change, question(change, relaxes=True)) for change in add_gpu(request)]
+    for change, members in remove_gpu(request):
+        fewer = question(change, relaxes=False)
+        # Without one that is idle, the plan is also a plan of the smaller fleet.
+        idle = any(not outcome.gpus[index].used for index in members)
+        fewer.take_plan(
+            questions.plan.lower
+            if idle
+            else levels_without_gpus(request, outcome.gpus, members)[:level_count]
+        )
+        if not fewer.lower:
+            # Its plan is also one with any layout on the GPU that is left out.
+            fewer.order = 0
+        asked.gpu_removed.append((change, fewer))
+    asked.demand_dropped = [(change, question(change, relaxes=True)) for change in without_demand(request)]
+    asked.demand_relaxed = [(change, question(change, relaxes=True)) for change in relaxed_demand(request)]
+    if not settling.planners.remaining_s:
+        return asked
+    settling.relaxation = settling.bound(questions.plan)
+    _ask_layouts(asked)
+    groups = [*_ask_groups(questions, asked.demand_dropped), *_ask_groups(questions, asked.demand_relaxed)]
+    by_limit = {(change.spec.what, change.spec.model): item for change, item in asked.demand_dropped}
+    for change, eased in asked.demand_relaxed:
+        # The link is shared by all models: without transfers of one model it is as slow for the others.
+        dropped = by_limit.get((change.spec.what, change.spec.model))
+        if dropped is not None:
+            questions.pairs.append((eased, dropped))
+            questions.limits.append((eased, dropped))
+    asked.sharing = Question(
+        replace(other_sharing(plain), objective=first_level_objective(plain.objective)),
+        request.sharing == "exclusive",
+        1,
+        # Shares take long; whole slices are found at once, and nothing else bounds them from below.
+        order=LAST if request.sharing == "exclusive" else 0,
     )
-    open_layouts = [item for item in results.layouts if item.open]
-    tried_layouts = open_layouts[:MAX_LAYOUTS]
-    added, removed, relaxed = add_gpu(request), remove_gpu(request), relaxed_demand(request)
-    # The worst-served models come first: readers ask about them most.
-    dropped = sorted(without_demand(request), key=lambda change: rank_of.get(change.spec.model or "", 0))
-    probe.expected_probes = len(added) + len(removed) + len(dropped) + len(relaxed) + len(tried_layouts) + 1
-    progress(0.05, "What one more GPU would bring")
-    results.gpu_added = [(change, probe.effect(change.apply, relaxes=True)) for change in added]
-    progress(0.15, "What one GPU fewer would cost")
-    for change, members in removed:
-        if any(not outcome.gpus[index].used for index in members):
-            # With one of them idle, the plan is also a plan of the smaller fleet.
-            results.gpu_removed.append((change, compare_levels(probe.before, probe.before, relaxes=False)))
-        else:
-            results.gpu_removed.append((change, probe.effect(change.apply, relaxes=False)))
-    progress(0.25, "What binds each model")
-    results.demand_dropped = list(zip(dropped, bisect_effects(probe, dropped), strict=True))
-    progress(0.5, "Why not another layout")
-    results.trials = [(item, *_try_layout(probe, outcome, item)) for item in tried_layouts]
-    progress(0.65, "What easing each demand would bring")
-    _probe_relaxed(results, relaxed)
-    progress(0.8, "The price of each step")
-    results.steps = price_steps(probe, outcome, relaxation)
-    progress(0.9, "A second look at what is still open")
-    _probe_all_levels(results)
-    remaining_layouts = open_layouts[MAX_LAYOUTS:]
-    results.trials += [
-        (item, *_try_layout(probe, outcome, item)) for item in remaining_layouts if probe.planner.remaining_s
-    ]
-    return results
+    questions.add(asked.sharing)
+    for _, item in (*asked.gpu_added, *asked.gpu_removed):
+        settling.bound(item)
+    for item in groups:
+        settling.bound(item)
+    for _, added in asked.gpu_added:
+        # Whether capacity binds a model is a question of its own level.
+        added.whole = True
+    questions.spread()
+    return asked
 
 
-def _probe_relaxed(results: _ProbeResults, relaxed: tuple[Change, ...]) -> None:
-    """Demands relaxed by a tenth, and a faster link: a demand without effect when dropped has none when relaxed."""
-    probe = results.probe
-    effects = {(change.spec.what, change.spec.model): effect for change, effect in results.demand_dropped}
-    for change in relaxed:
-        dropped = effects.get((change.spec.what, change.spec.model))
-        # The link is shared by all models: probes of single models do not cover it.
-        effect = None if dropped is None else probe.implied_comparison(dropped)
-        results.demand_relaxed.append((change, effect or probe.effect(change.apply, relaxes=True)))
+def _ask_groups(questions: Questions, single: Sequence[tuple[Change, Question]]) -> list[Question]:
+    """Questions that bound several at once: all changes together, and some of them."""
+    if len(single) < 2:
+        return []
+    groups: list[Question] = []
+    for size in (len(single), GROUP_SIZE)[: 1 + (len(single) >= 2 * GROUP_SIZE)]:
+        for first in range(0, len(single), size):
+            members = single[first : first + size]
+            request = apply_all([change for change, _ in members], questions.plan.request)
+            group = Question(
+                request, True, questions.plan.level_count, members=tuple(item for _, item in members)
+            )
+            questions.add(group)
+            questions.pairs += [(item, group) for _, item in members]
+            groups.append(group)
+    questions.pairs += [(group, groups[0]) for group in groups[1:]]
+    return groups
 
 
-def _probe_all_levels(results: _ProbeResults) -> None:
-    """All levels, in the time left over, if only the first was planned."""
-    probe = results.probe
-
-    def repeat(entries: list[tuple[Change, LevelComparison]]) -> None:
-        indices = [index for index, (_, effect) in enumerate(entries) if probe.is_first_level_only(effect)]
-        if not indices or probe.planner.remaining_s < probe.effort_s:
-            return
-        comparisons = bisect_effects(probe, [entries[index][0] for index in indices], deep=True)
-        for index, comparison in zip(indices, comparisons, strict=True):
-            change, effect = entries[index]
-            if comparison.effect not in UNSETTLED or (comparison.level or 0) > (effect.level or 0):
-                entries[index] = change, comparison
-
-    repeat(results.demand_dropped)
-    repeat(results.gpu_added)
-    settled = {(change.spec.what, change.spec.model): effect for change, effect in results.demand_dropped}
-    for index, (change, _) in enumerate(results.demand_relaxed):
-        dropped = settled.get((change.spec.what, change.spec.model))
-        if dropped is not None and dropped.effect == "same":
-            results.demand_relaxed[index] = change, dropped
-    repeat(results.demand_relaxed)
-    for index, (item, change, effect) in enumerate(results.trials):
-        if probe.is_first_level_only(effect) and probe.planner.remaining_s > probe.effort_s:
-            trial_comparison = probe.effect(change.apply, relaxes=False, deep=True)
-            if trial_comparison.effect not in UNSETTLED:
-                results.trials[index] = item, change, trial_comparison
+def _ask_layouts(asked: _Asked) -> None:
+    """The plan with each unused layout on one GPU; without that GPU it is a plan of fewer."""
+    request, outcome, questions = asked.request, asked.outcome, asked.settling.questions
+    asked.layouts = unused_layouts(request, outcome, asked.settling.relaxation)
+    fewer_of = {change.spec.gpu_id: fewer for change, fewer in asked.gpu_removed}
+    plain, level_count = questions.plan.request, questions.plan.level_count
+    for item in asked.layouts:
+        if not item.open:
+            continue
+        fleet, index = plain, item.index
+        if goal_of(request).by_cost:
+            # An idle GPU would take the layout and prove nothing, so only GPUs in use count.
+            working = [number for number, gpu in enumerate(outcome.gpus) if gpu.used]
+            fleet, index = only_gpus(plain, working), working.index(item.index)
+        change = force_layout(fleet, item.gpu, index, item.reason.layout)
+        trial = questions.add(Question(change.apply(fleet), False, level_count))
+        if fleet is plain and item.gpu.id in fewer_of:
+            questions.pairs.append((fewer_of[item.gpu.id], trial))
+        elif fleet is plain:
+            trial.take_plan(levels_without_gpus(request, outcome.gpus, (index,))[:level_count])
+        asked.trials.append((item, change, trial))
 
 
-def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
-    """The explanation from the results."""
-    probe, rank_of = results.probe, level_ranks(results.probe.request, results.outcome)
+def _build_explanation(asked: _Asked, begun: float) -> PlanExplanation:
+    """The explanation from the answers."""
+    rank_of = level_ranks(asked.request, asked.outcome)
+    negated = goal_of(asked.request).minimised
+    before = asked.settling.questions.plan.levels() or Levels(asked.settling.questions.plan.lower)
 
-    def describe_effect(change: Change, effect: LevelComparison) -> ChangeEffect:
-        shown_level = rank_of.get(change.spec.model or "", 0) if len(probe.before.values) > 1 else 0
-        return with_comparison(change.spec, effect, probe.before, shown_level, negated=probe.negated)
+    def answer(change: Change, question: Question) -> tuple[ChangeEffect, LevelComparison]:
+        comparison = compare_levels(before, question.levels(), relaxes=question.relaxes)
+        shown_level = rank_of.get(change.spec.model or "", 0) if len(before.values) > 1 else 0
+        return with_comparison(change.spec, comparison, before, shown_level, negated=negated), comparison
 
-    capacity = [(describe_effect(change, effect), effect) for change, effect in results.gpu_added]
-    limits = [(describe_effect(change, effect), effect) for change, effect in results.demand_dropped]
+    capacity = [answer(*item) for item in asked.gpu_added]
+    limits = [answer(*item) for item in asked.demand_dropped]
     changes = (
         *(change for change, _ in capacity),
-        *(
-            describe_effect(change, effect)
-            for change, effect in (*results.gpu_removed, *results.demand_relaxed)
-        ),
+        *(answer(*item)[0] for item in (*asked.gpu_removed, *asked.demand_relaxed)),
     )
     trials = {
-        (item.gpu, item.reason.layout): describe_effect(change, effect)
-        for item, change, effect in results.trials
+        (item.gpu, item.reason.layout): answer(change, question)[0] for item, change, question in asked.trials
     }
     reasons = tuple(
-        _layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in results.layouts
+        _layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in asked.layouts
     )
     effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
+    models = model_bindings(asked.request, asked.outcome, before, capacity, limits)
     complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
+    complete &= all(limit.binds is not None for model in models for limit in model.limits)
+    steps: tuple[PriceStep, ...] = ()
+    if asked.sharing is not None:
+        steps = price_steps(asked.outcome, before, asked.settling.relaxation, asked.sharing)
     return PlanExplanation(
-        model_bindings(probe.request, results.outcome, probe.before, capacity, limits),
+        models,
         changes,
         reasons,
-        results.steps,
+        steps,
         time.perf_counter() - begun,
         complete and all(reason.reason != "not_examined" for reason in reasons),
     )
-
-
-def _tighten_bound(before: Levels, bound: float, *, negated: bool) -> Levels:
-    """The plan's levels with the relaxation's bound, if the first level is not proven."""
-    limit = -bound if negated else bound
-    if before.proven or (before.bound is not None and before.bound <= limit):
-        return before
-    return replace(before, bound=max(limit, before.values[0]))
-
-
-def _try_layout(
-    probe: SensitivityProbe, outcome: PlanOutcome, item: UnusedLayout
-) -> tuple[Change, LevelComparison]:
-    """The plan with the layout on one GPU."""
-    if not probe.negated:
-        change = force_layout(probe.request, item.gpu, item.index, item.reason.layout)
-        return change, probe.effect(change.apply, relaxes=False)
-    # min_gpus: an idle GPU would take the layout and prove nothing, so only GPUs in use count.
-    working = [index for index, gpu in enumerate(outcome.gpus) if gpu.used]
-    smaller = only_gpus(probe.request, working)
-    change = force_layout(smaller, item.gpu, working.index(item.index), item.reason.layout)
-    levels = probe.first_level(change.apply(smaller), relaxes=False)
-    return change, compare_levels(probe.before, levels, relaxes=False)
 
 
 def _layout_reason(item: UnusedLayout, trial: ChangeEffect | None) -> LayoutReason:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.planning.explanation.probes import SensitivityProbe
+from torchsplit_core.planning.explanation.questions import Question
 from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound
 from torchsplit_core.planning.outcome.levels import Levels, known_equal
-from torchsplit_core.values import PlanOutcome, PriceStep
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.values import PlanOutcome, PlanRequest, PriceStep
+
+
+def other_sharing(request: PlanRequest) -> PlanRequest:
+    """The request with slices shared if they are not, and the other way round."""
+    if request.sharing == "exclusive":
+        return replace(request, sharing="fractional")
+    return replace(request, sharing="exclusive", max_tenants_per_slice=None)
 
 
 def price_steps(
-    probe: SensitivityProbe, outcome: PlanOutcome, relaxation: RelaxationBound | None
+    outcome: PlanOutcome, before: Levels, relaxation: RelaxationBound | None, other: Question
 ) -> tuple[PriceStep, ...]:
-    """relaxed → (pooled → packed →) plan, with the best plan of the other sharing mode."""
-    request, before = probe.request, probe.before
-    sign = -1.0 if probe.negated else 1.0
+    """relaxed → (pooled → packed →) plan, with the best plan of the `other` sharing mode."""
+    sign = -1.0 if goal_of(outcome.objective).minimised else 1.0
     base = sign * relaxation.bound if relaxation is not None else None
     if base is not None and known_equal(base, before.values[0]):
         base = before.values[0]
@@ -36,12 +43,12 @@ def price_steps(
     plan_bound = min(bounds) if bounds else None
     plan = step("plan", before.values[0], plan_bound, known_equal(before.values[0], plan_bound))
     steps = [step("relaxed", None, base, True)] if base is not None else []
-    if request.sharing == "exclusive":
-        fractional = probe.first_level(replace(request, sharing="fractional"), relaxes=True)
-        if fractional is not None:
+    levels = other.levels()
+    if other.relaxes:
+        if levels is not None:
             # Whole slices are shares of 1, so this plan is also one with sharing.
-            value = max(fractional.values[0], before.values[0])
-            steps.append(step("shared", value, *_bound_and_proof(fractional, value, base)))
+            value = max((*levels.values[:1], before.values[0]))
+            steps.append(step("shared", value, *_bound_and_proof(levels, value, base)))
         return (*steps, plan)
     details = outcome.statistics.details
     pooled, packed = details.get("pooled_value"), details.get("packed_value")
@@ -53,13 +60,9 @@ def price_steps(
     if isinstance(packed, int | float):
         steps.append(step("packed", sign * packed, None, False))
     steps.append(plan)
-    exclusive = probe.first_level(
-        replace(request, sharing="exclusive", max_tenants_per_slice=None), relaxes=False
-    )
-    if exclusive is not None and exclusive.feasible:
-        steps.append(
-            step("whole_slices", exclusive.values[0], *_bound_and_proof(exclusive, exclusive.values[0], base))
-        )
+    if levels is not None and levels.values:
+        value = levels.values[0]
+        steps.append(step("whole_slices", value, *_bound_and_proof(levels, value, base)))
     return tuple(steps)
 
 

@@ -11,6 +11,9 @@ For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1 (with tiers: over 
 throughput above the demand does not count); a capped model counts α·cap above its price, a minimum T ≥ least subtracts
 (p − α)·least. A sum of throughputs is the same with the models' gains for α. A cost is the same with α = 0, and V[g]
 pays for the GPU first: cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
+
+A later level k of leximin, the ones before it being known to be best: the sum of the k least r is at most Σ α[m]·r[m]
+with 0 ≤ α ≤ 1 and Σ α = k, and the known levels are subtracted from its bound.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import goal_of, tier_groups, unit_rps
+from torchsplit_core.planning.request.objective import (
+    TierGroup,
+    goal_of,
+    level_positions,
+    tier_groups,
+    unit_rps,
+)
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values import PlanRequest
@@ -36,14 +45,25 @@ class RelaxationBound:
     prices: StagePrices
 
 
-def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | None:
-    """The relaxation of a valid request; None if the linear program is not solved in time."""
+def relaxation_bound(
+    request: PlanRequest, seconds: float, before: Sequence[float] = ()
+) -> RelaxationBound | None:
+    """The relaxation of a valid request; None if the linear program is not solved in time.
+
+    The bound is of the first level, or of the one after the levels `before` of a leximin request, which are the best.
+    """
     problem = build_problem(request)
-    solved = _solve_relaxation(problem, seconds)
+    tier_group, position = tier_groups(request.models)[0], 1
+    if before:
+        tier_group, position = level_positions(request.models)[len(before)]
+    solved = _solve_relaxation(problem, seconds, tier_group, position)
     if solved is None:
         return None
     prices, weights = solved
-    return RelaxationBound(_bound(problem, prices, weights), prices)
+    total = _bound(problem, prices, weights)
+    if goal_of(request).fair:
+        total = min(total, position * tier_group.cap) - sum(before[len(before) - position + 1 :])
+    return RelaxationBound(total, prices)
 
 
 def layout_value(counts: Mapping[str, int], highest_priced: Mapping[str, float]) -> float:
@@ -97,13 +117,13 @@ def _bound(problem: Problem, prices: StagePrices, weights: Sequence[float]) -> f
             (layout_value(layout.usable_counts, highest_priced) for layout in group.layouts), default=0.0
         )
         total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
-    if goal.fair:
-        total = min(total, tier_groups(request.models)[0].cap)
     return max(0.0, -total if goal.minimised else total)
 
 
-def _solve_relaxation(problem: Problem, seconds: float) -> tuple[StagePrices, list[float]] | None:
-    """The dual prices of the relaxation, and α by model."""
+def _solve_relaxation(
+    problem: Problem, seconds: float, tier_group: TierGroup, position: int
+) -> tuple[StagePrices, list[float]] | None:
+    """The dual prices of the relaxation, and α by model: for a fair objective of the `position` least r of a group."""
     request, units = problem.request, _units(problem)
     models = range(len(request.models))
     goal = goal_of(request)
@@ -120,7 +140,8 @@ def _solve_relaxation(problem: Problem, seconds: float) -> tuple[StagePrices, li
         spec.demand_rps / units[m] if spec.cap_at_demand else INF for m, spec in enumerate(request.models)
     ]
     r = [program.add_columns([-gains[m]], [caps[m]]) for m in models]
-    t = program.add_columns([-1.0 if goal.fair else 0.0], [INF])
+    # The sum of the k least r is the largest k · t − Σ below[m] with r[m] ≥ t − below[m].
+    t = program.add_columns([-float(position) if goal.fair else 0.0], [INF])
     for g, group in enumerate(problem.groups):
         _add_at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
@@ -139,14 +160,16 @@ def _solve_relaxation(problem: Problem, seconds: float) -> tuple[StagePrices, li
             key = (number, stage)
             staged[key] = _add_at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
     fair_rows = []
-    first = tier_groups(request.models)[0].models
     for m, spec in enumerate(request.models):
         case_columns = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
         _add_at_most(program, 0.0, {r[m]: 1.0, **case_columns})
         if spec.min_throughput_rps:
             _add_at_most(program, -spec.min_throughput_rps / units[m], case_columns)
-        if m in first:
-            fair_rows.append(_add_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
+        if m in tier_group.models:
+            least = {t: 1.0, r[m]: -1.0}
+            if position > 1:
+                least[program.add_columns([1.0], [INF])] = -1.0
+            fair_rows.append(_add_at_most(program, 0.0, least))
     try:
         duals = program.duals(max(0.02, seconds))
     except ProgramRejected:
@@ -158,9 +181,12 @@ def _solve_relaxation(problem: Problem, seconds: float) -> tuple[StagePrices, li
         return prices, gains
     shares = [abs(float(duals[row])) for row in fair_rows]
     total = sum(shares)
+    scaled = [position * share / total if total else position / len(shares) for share in shares]
+    # A weight counts up to 1; what that leaves of the sum is added to each.
+    missing = position - sum(min(1.0, share) for share in scaled)
     weights = [0.0] * len(models)
-    for m, share in zip(first, shares, strict=True):
-        weights[m] = share / total if total else 1.0 / len(first)
+    for m, share in zip(tier_group.models, scaled, strict=True):
+        weights[m] = min(1.0, share) + missing
     return prices, weights
 
 

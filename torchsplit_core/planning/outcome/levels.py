@@ -28,8 +28,6 @@ class Levels:
 
     def bound_of(self, level: int) -> float:
         """A proven bound of the level (from 0), given that all before it are proven; inf if there is none."""
-        if level >= len(self.values):
-            return math.inf
         if level < self.proven:
             return self.values[level]
         if level == self.proven and self.bound is not None:
@@ -48,8 +46,10 @@ def outcome_levels(outcome: PlanOutcome) -> Levels | None:
     if objective.value is None:
         return None
     sign = -1 if goal_of(objective).minimised else 1
-    bound = None if objective.bound is None else sign * objective.bound
-    return Levels(tuple(sign * value for value in reached_levels(objective)), objective.proven_levels, bound)
+    values = tuple(sign * value for value in reached_levels(objective))
+    proven = objective.proven_levels
+    bound = None if objective.bound is None or proven == len(values) else sign * objective.bound
+    return Levels(values, proven, bound)
 
 
 def known_equal(first: float | None, second: float | None) -> bool:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from torchsplit_core.planning.outcome.figures import model_instances
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.transfers import link_between, link_limited_rps
-from torchsplit_core.planning.request.objective import requires_resilience
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    has_penalties,
+    objective_levels,
+    requires_resilience,
+)
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlannedGpu, PlanRequest
 
@@ -114,6 +119,28 @@ def rates_after_worst_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) 
         for number in remaining.models_on(gpu.id):
             least[number] = min(least[number], remaining.remaining_rps(number, gpu.id))
     return tuple(least)
+
+
+def levels_without_gpus(
+    request: PlanRequest, gpus: Sequence[PlannedGpu], indices: Sequence[int]
+) -> tuple[float, ...]:
+    """The levels of the objective with that of the GPUs `indices` lost that matters least.
+
+    Empty where the loss breaks a minimum, or what remains is not a plan by itself: under penalties, costs or the
+    survival of a further loss.
+    """
+    if goal_of(request).by_cost or has_penalties(request.objective) or requires_resilience(request):
+        return ()
+    remaining = _RemainingFleet.build(request, gpus)
+    best: tuple[float, ...] = ()
+    for gpu in (gpus[index].id for index in indices):
+        rates = list(remaining.before)
+        for number in remaining.models_on(gpu):
+            rates[number] = remaining.remaining_rps(number, gpu)
+        minima = (spec.min_throughput_rps or 0.0 for spec in request.models)
+        if all(rate >= least * (1 - TOLERANCE) for rate, least in zip(rates, minima, strict=True)):
+            best = max(best, tuple(objective_levels(request, rates, 0.0, 0.0)))
+    return best
 
 
 @dataclass(frozen=True, slots=True)

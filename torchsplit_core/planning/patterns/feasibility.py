@@ -112,7 +112,7 @@ class PatternSearch:
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
     on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
     closed: frozenset[int] = frozenset()
-    quick_share: ClassVar[float] = 0.1
+    quick_share: ClassVar[float] = 0.15
     """Part of the remaining time of a master whose "none" proves nothing."""
     quick_patterns: ClassVar[int] = 40
     """Its patterns of a model."""
@@ -157,15 +157,31 @@ class PatternSearch:
         duals = self._generate_columns(problem, deadline)
         return duals if duals is None else duals.zeta
 
-    def decide(self, problem: FeasibilityProblem, deadline: float, *, prove: bool) -> Decision:
-        """Decide the problem; without `prove` only with the patterns that the prices generated."""
+    def decide(
+        self,
+        problem: FeasibilityProblem,
+        deadline: float,
+        *,
+        prove: bool,
+        enough: float = 0.0,
+        most: int = 0,
+    ) -> Decision:
+        """Decide the problem; without `prove` only with the patterns that the prices generated.
+
+        With `most` the so many cheapest patterns of each model take their place: to list them takes longer. No more
+        patterns are generated once the linear program needs no more than the part `enough` of the fleet.
+        """
         if self._is_blocked(problem):
             return Decision("none")
-        duals = self._generate_columns(problem, deadline)
+        duals = self._generate_columns(problem, deadline, enough)
         if duals is None:
             return Decision("none")
         if duals.zeta != duals.zeta:
             return Decision("unknown")
+        columns = self.cheapest_columns(problem, duals.below, self.quick_patterns)
+        if most:
+            listed = self.all_columns(problem, duals.below, self.capacity.worth(self.prices), deadline, most)
+            columns = columns if listed is None else listed[0]
         until = deadline
         if not prove:
             # A feasible plan is mostly found at once.
@@ -173,9 +189,7 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-        decision = self._solve_master(
-            problem, until, self.cheapest_columns(problem, duals.below, self.quick_patterns)
-        )
+        decision = self._solve_master(problem, until, columns)
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
         worth = self.capacity.worth(self.prices)
@@ -265,8 +279,10 @@ class PatternSearch:
             priced.append(priced_patterns)
         return least, priced
 
-    def _generate_columns(self, problem: FeasibilityProblem, deadline: float) -> Duals | None:
-        """Prices by column generation; None if they prove that no plan exists.
+    def _generate_columns(
+        self, problem: FeasibilityProblem, deadline: float, enough: float = 0.0
+    ) -> Duals | None:
+        """Prices by column generation, until ζ is `enough`; None if they prove that no plan exists.
 
         ζ is NaN if time ran out before the linear program was solved.
         """
@@ -281,6 +297,8 @@ class PatternSearch:
             columns = self.pool_columns(problem)
             duals = solve_relaxation(self.capacity, self._subset_flags(problem), columns, problem.allowed)
             self.take_prices(duals.prices)
+            if duals.zeta <= enough:
+                break
             before = self.pool_size
             excess = self._pricing_round(problem, self.prices, duals.below, duals, deadline)
             if excess > PROOF_MARGIN:
@@ -367,12 +385,18 @@ class PatternSearch:
         return columns
 
     def all_columns(
-        self, problem: FeasibilityProblem, below: Vector, worth: float, deadline: float
+        self,
+        problem: FeasibilityProblem,
+        below: Vector,
+        worth: float,
+        deadline: float,
+        most: int | None = None,
     ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
-        """Every pattern that some plan of at most `worth` at the last prices could use.
+        """Every pattern that some plan of at most `worth` at the last prices could use, cheapest first.
 
-        Also whether these are all; None if time ran out.
+        Also whether these are all: at most `most` of a model and level are taken. None if time ran out.
         """
+        most = MOST_PER_MODEL if most is None else most
         prices = self.prices
         penalties = self._level_penalties(problem, below)
         leasts = [
@@ -388,7 +412,7 @@ class PatternSearch:
             for number, level in self._reachable_levels(problem, model):
                 # The budget of this class: the least cost and the slack, minus the penalty of its class.
                 within = least + slack - float(penalties[model, number])
-                priced_patterns = self.price_level(model, level, prices, max_cost=within, keep=MOST_PER_MODEL)
+                priced_patterns = self.price_level(model, level, prices, max_cost=within, keep=most)
                 complete = (
                     complete
                     and not priced_patterns.truncated
@@ -423,6 +447,7 @@ class PatternSearch:
             [column for column, _ in columns],
             problem.allowed,
             seconds,
+            self.prices,
             costs,
             max_cost,
         )

@@ -2,8 +2,9 @@
 
 For any prices π ≥ 0 of slices a plan costs at least Σ_m c_m(π) − Σ_g GPUs[g] · max(0, worth_g(π) − cost_g), c_m the
 cost of the cheapest pattern of model m and worth_g that of a GPU's dearest layout. The prices come from the master's
-linear program by column generation. Plans are sought among the patterns that a plan near the bound could use, at first
-very near. Where the master has all patterns that a cheaper plan could use, its "none" proves the plan.
+linear program by column generation. Plans are sought among the few cheapest patterns of each model, then among all that
+a plan near the bound could use, at first very near. Where the master has all patterns that a cheaper plan could use,
+its "none" proves the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
-from torchsplit_core.planning.patterns.leximin_levels import MIN_BOUND_S, MIN_FIRST_PLAN_S
+from torchsplit_core.planning.patterns.leximin_levels import ENOUGH, MIN_BOUND_S, MIN_FIRST_PLAN_S
 from torchsplit_core.planning.patterns.master import solve_relaxation
 from torchsplit_core.planning.tolerance import TOLERANCE
 
@@ -35,6 +36,12 @@ NO_LEVELS: Vector = np.zeros(0)
 
 DECIMALS = 10_000
 """Costs that are whole multiples of its inverse have a least common step."""
+
+NEAR_MARGIN = 5e-3
+"""Relative margin above the bound within which the few cheapest patterns are taken."""
+
+NEAR_SEARCHES = ((20, 0.0), (20, 0.25), (40, 0.25))
+"""Searches among them: patterns of a model, and the part of the remaining time, at least that of a first search."""
 
 FIRST_MARGIN = 5e-4
 """First relative margin above the bound within which patterns are taken; it doubles."""
@@ -64,7 +71,8 @@ def cheapest_plan(search: PatternSearch, costs: Sequence[float], deadline: float
     by_column = np.array(costs)[search.capacity.group_of]
     search.start_from_divisible_prices(range(len(search.options)))
     # A first plan and its bound take milliseconds, which a shorter limit must allow.
-    first = search.decide(MINIMA, max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True)
+    until = max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S)
+    first = search.decide(MINIMA, until, prove=True, enough=ENOUGH)
     if first.plan is None:
         result.infeasible = first.verdict == "none"
         return result
@@ -72,8 +80,32 @@ def cheapest_plan(search: PatternSearch, costs: Sequence[float], deadline: float
     step = _cost_step(costs)
     bound = _bound_by_prices(search, by_column, max(deadline, time.perf_counter() + MIN_BOUND_S))
     result.bound = _round_up(bound, step)
+    _search_near(search, result, bound, by_column, step, deadline)
     _search_margins(search, result, bound, by_column, step, deadline)
     return result
+
+
+def _search_near(
+    search: PatternSearch,
+    result: CheapestPlan,
+    bound: float,
+    costs: Vector,
+    step: float,
+    deadline: float,
+) -> None:
+    """Cheaper plans of the few cheapest patterns of each model: with so few HiGHS is soon near their best."""
+    value = search.capacity.worth(search.prices, costs)
+    for most, share in NEAR_SEARCHES:
+        highest = result.cost - (step or 1e-6 * result.cost)
+        within = min(highest, bound * (1 + NEAR_MARGIN)) + value
+        full = None if result.proven else search.all_columns(MINIMA, NO_LEVELS, within, deadline, most)
+        left = deadline - time.perf_counter()
+        if full is None or left <= 0:
+            return
+        seconds = min(left, max(FIRST_SEARCH_S, share * left))
+        plan = search.solve_columns(MINIMA, full[0], seconds, costs, highest)
+        if isinstance(plan, PatternPlan):
+            _accept(search, result, plan, costs)
 
 
 def _search_margins(

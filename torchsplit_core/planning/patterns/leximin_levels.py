@@ -35,17 +35,38 @@ MIN_FIRST_PLAN_S, MIN_BOUND_S = 2.0, 0.2
 BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
 """Part of the time, and most seconds, reserved for a bound of the first unproven level."""
 
+FIRST_SHARE = 0.7
+"""Least part of the time for the first level."""
+
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
 FIRST_PLAN_PART = 0.7
 """Part of the first bound at which a first plan is sought."""
 
-FIRST_STEP = 0.01
-"""Relative distance from what parts of patterns reach at which whole patterns are tried first."""
+ENOUGH = 0.85
+"""Part of the fleet that a first plan's linear program may take: less spares no time."""
 
-BRACKET_WIDTH = 2e-3
-"""Relative width at which the bracket of a first bound is narrow enough."""
+FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4
+"""Relative widths at which the bracket of a first bound is narrow enough for one plan, and for all."""
+
+FIRST_STEP, STEP_GROWTH = 0.008, 2.5
+"""Relative distance from the bound at which a plan is sought first, and its growth after a failure."""
+
+NEXT_PARTS = (0.4, 0.6, 0.8)
+"""Parts of the distance left at which the next plans are sought, one after the other until one is found."""
+
+MOST_FAILURES = 8
+"""Searches in a row without a better plan that end it."""
+
+NEAREST = 2e-4
+"""Relative distance at which no nearer plan is sought."""
+
+LISTED = (0, 15, 10)
+"""Cheapest patterns of a model that are listed for searches near a bound, in turn; 0: those that prices generated."""
+
+MOST_SEARCHES = 50
+"""Searches for plans near the bound of a level."""
 
 EXPECTED_STEPS = (0.01, 0.05, 0.2)
 """Relative distances below an expected level at which a first plan is sought, one after the other."""
@@ -76,6 +97,31 @@ class LevelResult:
             for tier_group in self.tier_groups
             for level in sorted(min(by_model[model], tier_group.cap) for model in tier_group.models)
         ]
+
+
+@dataclass
+class Approach:
+    """How near to a bound the next plan is sought: the relative distance `step` of the last search, and its failures.
+
+    Whether HiGHS finds a plan within its seconds is chance to a degree: a search without one is repeated nearby.
+    """
+
+    step: float = FIRST_STEP
+    failures: int = 0
+
+    def next_step(self, left: float) -> float | None:
+        """Where to seek a plan if the best one is `left` from the bound (relative); None: no nearer one is sought."""
+        if left <= NEAREST or self.failures >= MOST_FAILURES:
+            return None
+        if self.step >= left:
+            self.step = left * NEXT_PARTS[self.failures % len(NEXT_PARTS)]
+        return self.step
+
+    def take(self, *, found: bool) -> None:
+        """Note how the search ended."""
+        self.failures = 0 if found else self.failures + 1
+        if not found:
+            self.step *= STEP_GROWTH
 
 
 def raise_levels(
@@ -110,7 +156,7 @@ def raise_levels(
             level_result.bounds += ceilings[k:count]
             break
         # The first levels get more of the remaining time: they matter most.
-        part = max(least_share, 1.0 / (count - k))
+        part = max(least_share, 0.0 if k else FIRST_SHARE, 1.0 / (count - k))
         bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
         level_result.bounds.append(max(bound, level_result.levels[k]))
         if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
@@ -130,7 +176,7 @@ def _first_plan(
     if len(level_result.tier_groups) == 1 and 0 < bound < float("inf"):
         near = [expected * (1 - step) for step in EXPECTED_STEPS] if expected > 0 else []
         for level in (*near, FIRST_PLAN_PART * bound):
-            decision = search.decide(FeasibilityProblem((level,)), until, prove=False)
+            decision = search.decide(FeasibilityProblem((level,)), until, prove=False, enough=ENOUGH)
             if decision.verdict == "found":
                 return decision
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
@@ -195,8 +241,12 @@ def _raise_level(
     if k == first:
         search.start_from_divisible_prices(tier_group.models)
         high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
-        high, reach = _lower_bound(search, level_result, k, high, deadline)
-        trial = max(trial, reach * (1 - FIRST_STEP), (level_result.levels[k] + reach) / 2)
+        high, reach = _lower_bound(search, level_result, k, high, deadline, FIRST_WIDTH)
+        # One plan near a bound that is not far off; the first bound that is costs as much time again.
+        _approach(search, level_result, k, reach, deadline, searches=1)
+        high, reach = _lower_bound(search, level_result, k, high, deadline, BRACKET_WIDTH)
+        _approach(search, level_result, k, reach, deadline)
+        trial = max(trial, (level_result.levels[k] + reach) / 2)
     unreached, bracketed = high, high < ceiling
     while time.perf_counter() < deadline:
         low = level_result.levels[k]
@@ -233,16 +283,43 @@ def _raise_level(
     return high
 
 
+def _approach(
+    search: PatternSearch,
+    level_result: LevelResult,
+    k: int,
+    reach: float,
+    deadline: float,
+    searches: int = MOST_SEARCHES,
+) -> None:
+    """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do."""
+    near = Approach()
+    for number in range(searches):
+        if time.perf_counter() > deadline:
+            return
+        step = near.next_step(1 - level_result.levels[k] / reach)
+        if step is None:
+            return
+        problem, most = _level_problem(level_result, k, reach * (1 - step)), LISTED[number % len(LISTED)]
+        decision = search.decide(problem, deadline, prove=False, most=most)
+        if decision.verdict == "found":
+            _accept_plan(search, level_result, decision, k)
+        elif decision.zeta > 1:
+            # The patterns of the bound are not those of plans.
+            reach, near = reach * (1 - step) / decision.zeta, Approach(failures=near.failures)
+        near.take(found=decision.verdict == "found")
+
+
 def _lower_bound(
-    search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float
+    search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float, width: float
 ) -> tuple[float, float]:
     """A bound of level k, from the bound `high` downward, and the highest level that parts of patterns reach.
 
+    They are at most `width` apart (relative) if time allows.
     Steps down from the bound double until prices refute no more; then the bracket is halved.
     """
     reach = level_result.levels[k]
     step: float | None = PRICE_STEP
-    while high > reach * (1 + BRACKET_WIDTH) and time.perf_counter() < deadline:
+    while high > reach * (1 + width) and time.perf_counter() < deadline:
         trial = (reach + high) / 2 if step is None else max(reach, high * (1 - step))
         zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
         if zeta is None:

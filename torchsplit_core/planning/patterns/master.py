@@ -3,11 +3,15 @@
 | row | formula |
 |---|---|
 | one_pattern[m] | Σ_j λ[m,j] = 1 |
-| pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] |
+| pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] + s[p] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
 | below[i] | Σ of λ[m,j] below threshold i, m among the models it applies to, ≤ the models allowed below it |
 
-With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought.
+With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought; no slice is missing (s[p] = 0).
+
+In whole numbers without costs ζ is 1 too, and the least Σ_p price[p]·s[p] of missing slices is sought: 0 is a choice
+that fits. This has solutions from the start, which HiGHS improves; where no slice may be missing, it seldom finds one
+on large fleets. In the linear program none is missing.
 
 HiGHS gets it as a matrix, not through Pyomo: it is solved hundreds of times a second, and columns are added one by one.
 All coefficients but ζ's are whole numbers.
@@ -29,8 +33,14 @@ from torchsplit_core.values import InternalFault
 MISSING_COST = 100.0
 """Cost of a model without a pattern in the linear program, in fleets; it raises the prices."""
 
+MIN_SHORTAGE_PRICE = 0.01
+"""Least price of a missing slice, in units of the dearest."""
+
 RELATIVE_GAP = 1e-6
 """Relative gap at which a cheapest choice counts as such."""
+
+SHORT = 1e-4
+"""A bound of the cost of missing slices, in units of the dearest, from which on a slice is missing."""
 
 Flags = NDArray[np.bool_]
 
@@ -87,18 +97,30 @@ def solve_integer(
     columns: Sequence[Column],
     allowed: Sequence[int],
     seconds: float,
+    prices: Vector,
     costs: Vector | None = None,
     max_cost: float = INF,
 ) -> IntegerSolution | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice.
 
-    The first choice found is taken; with `costs`, of a GPU by layout column, the cheapest that costs at most
-    `max_cost`.
+    Any choice is taken; `prices`, of a slice by pool, say which slices had better not be missing on the way to it. With
+    `costs`, of a GPU by layout column, it is the cheapest that costs at most `max_cost`.
     """
     models = subsets.shape[1]
-    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=True, max_cost=max_cost)
-    status = run(highs, max(seconds, 0.02), first=costs is None)
-    if status == "infeasible":
+    highs = _build_program(
+        capacity,
+        subsets,
+        columns,
+        allowed,
+        costs,
+        whole=True,
+        max_cost=max_cost,
+        prices=prices if costs is None else None,
+    )
+    if costs is None:
+        _stop_if_short(highs)
+    status = run(highs, max(seconds, 0.02))
+    if status == "infeasible" or (costs is None and highs.getInfo().mip_dual_bound > SHORT):
         return "none"
     if status not in ("optimal", "feasible"):
         return "unknown"
@@ -106,12 +128,22 @@ def solve_integer(
     chosen = [-1] * models
     for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
         chosen[columns[number][0]] = number
-    layouts = np.rint(values[len(columns) : -1]).astype(np.int64)
+    layouts = np.rint(values[len(columns) :][: len(capacity.columns)]).astype(np.int64)
     return (
         IntegerSolution(tuple(chosen), layouts)
         if _is_consistent(capacity, columns, chosen, layouts)
         else "unknown"
     )
+
+
+def _stop_if_short(highs: Any) -> None:
+    """Stop as soon as a slice is proven to be missing: how many are is of no interest."""
+
+    def look(event: Any) -> None:
+        if event.data_out.mip_dual_bound > SHORT:
+            event.interrupt()
+
+    highs.cbMipInterrupt.subscribe(look)
 
 
 def _is_consistent(
@@ -134,7 +166,9 @@ def _build_program(
     *,
     whole: bool,
     max_cost: float = INF,
+    prices: Vector | None = None,
 ) -> Any:
+    """The program; with `prices` of missing slices, in units of which they are paid for."""
     models = subsets.shape[1]
     pools, groups, count = len(capacity.pools), len(capacity.gpus), len(columns)
     layouts = len(capacity.columns)
@@ -160,22 +194,26 @@ def _build_program(
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     if costs is not None:
         parts.append((np.full(layouts, budget), count + np.arange(layouts), costs))
-    if not whole:
-        # An extra column for each model, at the end: it stands for a pattern at the highest level.
-        parts.append((np.arange(models), width + np.arange(models), np.ones(models)))
+    # The last columns: in the linear program a pattern at the highest level for each model, else missing slices.
+    last = (pools if prices is not None else 0) if whole else models
+    first, sign = (models, -1.0) if whole else (0, 1.0)
+    parts.append((first + np.arange(last), width + np.arange(last), np.full(last, sign)))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    matrix = csc_from_entries(value, row, col, (rows, width if whole else width + models))
-    cost = np.zeros(matrix.shape[1])
+    matrix = csc_from_entries(value, row, col, (rows, width + last))
+    cost = np.zeros(width + last)
     lower_columns, upper = np.zeros(len(cost)), np.full(len(cost), INF)
     cost[width - 1], cost[width:] = 1.0, MISSING_COST
     if costs is not None:
         cost[count : width - 1], cost[width - 1] = costs, 0.0
         cost[width:] *= float(costs.max()) * float(capacity.gpus.sum())
+    if prices is not None:
+        cost[width - 1] = 0.0
+        cost[width:] = np.maximum(prices / max(float(prices.max()), 1e-12), MIN_SHORTAGE_PRICE)
+    if whole or costs is not None:
         lower_columns[width - 1] = upper[width - 1] = 1.0
     if whole:
         upper[:count] = 1.0
-        upper[count:-1] = capacity.gpus[capacity.group_of]
-        upper[-1] = 1.0
+        upper[count : width - 1] = capacity.gpus[capacity.group_of]
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups : budget] = allowed
@@ -188,6 +226,6 @@ def _build_program(
         cost,
         columns=(lower_columns, upper),
         rows=(lower, right),
-        integer=np.arange(width) < width - 1 if whole else None,
+        integer=np.arange(width + last) != width - 1 if whole else None,
         relative_gap=RELATIVE_GAP,
     )

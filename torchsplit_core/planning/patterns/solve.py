@@ -14,6 +14,7 @@ import numpy as np
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances, build_planned_gpus
 from torchsplit_core.planning.outcome.spread_assignment import assign_spread
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
+from torchsplit_core.planning.patterns.equal_pools import join_equal_pools, part_equal_pools
 from torchsplit_core.planning.patterns.feasibility import (
     FeasibilityProblem,
     LevelDemand,
@@ -101,14 +102,17 @@ def solve_patterns(
     request = problem.request
     if not goal_of(request).fair and not goal_of(request).by_cost:
         return None
-    search = build_search(problem, weight_factors or {}, loss)
-    if search is None:
+    separate = build_search(problem, weight_factors or {}, loss)
+    if separate is None:
         return None
+    # How many slices of a GPU group a stage may have counts where a loss must be survived.
+    search, members = join_equal_pools(separate) if loss is None else (separate, [])
     if before is not None and before.search is not None:
         search.take_patterns(before.search)
 
     def counted(plan: PatternPlan) -> PatternSolution:
-        return replace(_to_solution(problem, search, plan), loss=loss, search=search)
+        parted = part_equal_pools(plan, members, separate) if members else plan
+        return replace(_to_solution(problem, separate, parted), loss=loss, search=search)
 
     def report(level: float, plan: PatternPlan) -> None:
         if on_counts is not None:
@@ -147,9 +151,10 @@ def solve_patterns(
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
     """Whether whole slices can meet every minimum; None if unknown in time or patterns do not apply."""
-    search = build_search(problem, {})
-    if search is None:
+    separate = build_search(problem, {})
+    if separate is None:
         return None
+    search, _ = join_equal_pools(separate)
     verdict = search.decide(FeasibilityProblem((0.0,)), deadline, prove=True).verdict
     return None if verdict == "unknown" else verdict == "found"
 

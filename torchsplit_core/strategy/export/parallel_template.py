@@ -123,7 +123,7 @@ SHARD_EXPERTS = """    for experts in [module for module in model.modules() if i
         )
         # Its gradient has summed those of its tokens already.
         experts.set_gradient_divide_factor(float(mesh["data"].size()))
-        experts.set_force_sum_reduction_for_comms(True)
+        experts.set_force_sum_reduction_for_comms(Experts.over["copy"].size() > 1)
 """
 ONE_GROUP = """    over = mesh["data"]
 """
@@ -150,17 +150,45 @@ class TensorZeroOptimizer(ZeroRedundancyOptimizer):
                 works.append(dist.broadcast(part, source, self.process_group, async_op=True))
         return works
 '''
+EXPERT_WEIGHTS = '''
+
+def expert_weights(models: list[nn.Module]) -> list[nn.Parameter]:
+    """The weights of this process's experts."""
+    modules = [module for model in models for module in model.modules() if isinstance(module, Experts)]
+    return [weight for module in modules for weight in module.parameters()]
+'''
 AVERAGE_EXPERTS = '''
 
 def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
     """The mean over the copies of the model; an expert's gradient has summed those of its tokens already."""
-    experts = [module for module in model.modules() if isinstance(module, Experts)]
-    divided = {id(parameter) for module in experts for parameter in module.parameters()}
+    divided = {id(weight) for weight in expert_weights([model])}
     for parameter in model.parameters():
         if parameter.grad is not None:
             over = Experts.over["copy"] if id(parameter) in divided else mesh["data"]
             dist.all_reduce(parameter.grad, group=over.get_group())
             parameter.grad /= mesh["data"].size()
+'''
+ZERO_OF_EXPERTS = '''
+
+class ExpertZeroOptimizer:
+    """Divides the states of each weight over the processes that have it: of an expert over its copies."""
+
+    def __init__(self, models: list[nn.Module], kind: type, mesh: DeviceMesh, **settings: float) -> None:
+        experts = expert_weights(models)
+        divided = {id(weight) for weight in experts}
+        others = [weight for model in models for weight in model.parameters() if id(weight) not in divided]
+        self.parts = [
+            ZeroRedundancyOptimizer(weights, kind, process_group=over.get_group(), **settings)
+            for weights, over in ((others, mesh["data"]), (experts, Experts.over["copy"]))
+        ]
+
+    def step(self) -> None:
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        for part in self.parts:
+            part.zero_grad(set_to_none)
 '''
 PLAIN_MAIN = """
 

@@ -127,9 +127,12 @@ class _Script:
             body += self._shard()
         elif not self.ddp:
             divided = self.candidate.expert > 1
+            body += parallel_template.EXPERT_WEIGHTS if divided else ""
             body += parallel_template.AVERAGE_EXPERTS if divided else parallel_template.AVERAGE
         if candidate.shard == "zero1" and candidate.tensor > 1:
             body += parallel_template.ZERO_OF_TENSORS
+        elif candidate.shard == "zero1" and candidate.expert > 1:
+            body += parallel_template.ZERO_OF_EXPERTS
         body += self._pipeline_main() if candidate.pipeline > 1 else self._plain_main()
         body += parallel_template.END
         return f"{self._head()}{imports_of(body)}{self._constants()}{body}"
@@ -253,7 +256,7 @@ class _Script:
         finish = "        average_gradients(model, mesh)\n" if not self.ddp and not self.sharded else ""
         text = parallel_template.PLAIN_MAIN.format(
             build="\n".join(lines),
-            optimizer=self._optimizer("model.parameters()"),
+            optimizer=self._optimizer("[model]"),
             unpack="tokens, target" if self.source is None else "args, kwargs",
             contexts=", ".join(contexts) or "nullcontext()",
             call=call,
@@ -279,7 +282,7 @@ class _Script:
         )
         return parallel_template.PIPELINE_MAIN.format(
             build="\n".join(lines),
-            optimizer=self._optimizer("[one for chunk in chunks for one in chunk.parameters()]"),
+            optimizer=self._optimizer("chunks"),
             unpack="tokens, target" if self.source is None else "args, kwargs",
             contexts=", ".join(contexts) or "nullcontext()",
             given="tokens,"
@@ -360,11 +363,16 @@ class _Script:
             *_schedule("part"),
         ]
 
-    def _optimizer(self, parameters: str) -> str:
+    def _optimizer(self, models: str) -> str:
+        parameters = "model.parameters()"
+        if models != "[model]":
+            parameters = f"[weight for chunk in {models} for weight in chunk.parameters()]"
         optimizer_class = (
             "torch.optim.AdamW" if self.request.training.optimizer == "adamw" else "torch.optim.SGD"
         )
         more = "" if optimizer_class.endswith("AdamW") else ", momentum=0.9"
+        if self.candidate.shard == "zero1" and self.candidate.expert > 1:
+            return f"    optimizer = ExpertZeroOptimizer({models}, {optimizer_class}, mesh, lr=RATE{more})"
         if self.candidate.shard == "zero1":
             zero = "TensorZeroOptimizer" if self.candidate.tensor > 1 else "ZeroRedundancyOptimizer"
             return (

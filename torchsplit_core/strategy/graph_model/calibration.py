@@ -36,6 +36,8 @@ def device_factors(
 ) -> Factors:
     """Forward seconds that the profile measured on this machine's device over the estimated ones, by batch.
 
+    `model`: as it is served, which is what a profile measures.
+
     Ignores rows of slices, of other devices, of several processes and of a precision other than the step's.
     Raises InputFault for a profile of another architecture.
     """

@@ -10,6 +10,7 @@ from torchsplit_core.profiling.roofline import FITTED_CONSTANTS
 from torchsplit_core.strategy.cost_model.kernels import BACKWARD_ATTENTION, HostKernels, Kernels
 from torchsplit_core.strategy.graph_model.blocks import BlockChain, chain_of, weights
 from torchsplit_core.strategy.graph_model.costs import GraphCosts, OperationCost, Width
+from torchsplit_core.strategy.graph_model.routed_experts import as_trained
 from torchsplit_core.values import GraphNode
 
 
@@ -40,9 +41,13 @@ class PartCosts:
 
 @dataclass(slots=True)
 class GraphCostModel:
-    """A graph with its chain, and its costs by batch, width and device."""
+    """A graph with its chain, and its costs by batch, width and device.
+
+    `served`: as the model is served, where its experts compute all rows; otherwise as it is trained.
+    """
 
     graph: TorchGraph
+    served: bool = False
     chain: BlockChain = field(init=False)
     parameters: tuple[float, ...] = field(init=False)
     """Weights of each part; a weight that several parts read counts in the first."""
@@ -55,6 +60,8 @@ class GraphCostModel:
     _costs: dict[tuple[int, Width], GraphCosts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not self.served:
+            self.graph = as_trained(self.graph)
         self.chain = chain_of(self.graph)
         counts = [0.0] * max(1, len(self.chain.blocks))
         around = list(counts)

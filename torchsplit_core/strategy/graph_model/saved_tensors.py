@@ -35,7 +35,7 @@ SAVES_NOTHING = frozenset({
     "_to_copy", "clone", "repeat", "repeat_interleave", "roll", "flip", "type_as", "masked_fill", "masked_fill_",
     "copy_", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "upsample_nearest2d", "upsample_bilinear2d", "interpolate", "tril", "triu", "cumsum", "index_put", "scatter",
-    "pixel_shuffle", "unfold_backward",
+    "pixel_shuffle", "unfold_backward", "zeros_like", "ones_like", "full_like", "empty_like",
 })  # fmt: skip
 
 PASSES_GRADIENT = frozenset({"add", "add_", "sub", "sub_", "cat", "stack", "sum", "mean", "to", "clone"})

@@ -124,7 +124,8 @@ def search_graph_strategy(
     space.check()
     if not replace(space, runnable=runnable.anything()).is_empty(machine.devices):
         runnable.check_fix(request.fix)
-    factors = device_factors(model, machine, job, profile)
+    served = GraphCostModel(graph, served=True) if graph.experts else model
+    factors = device_factors(served, machine, job, profile)
     sample_s, measured = host.sample_s if host else 0.0, request.model.measured_steps
     calibration = run_calibration(model, machine, job, runs, factors, sample_s)
     calibration = calibration[: max(0, MOST_STEPS - len(measured))]

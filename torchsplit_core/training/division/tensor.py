@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from torchsplit_core.training.division.experts import holds_experts
+from torchsplit_core.training.division.experts import EXPERT, holds_experts
 from torchsplit_core.training.division.traced import (
     TracedColwise,
     TracedGather,
@@ -231,16 +231,46 @@ class GradientAverage:
         self._pending.clear()
 
 
-class TensorZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
-    """torch's ZeRO optimizer for weights that tensor parallelism divides: it broadcasts each rank's part of them."""
+class DividedZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
+    """torch's ZeRO optimizer for weights divided by tensors or experts: it broadcasts each rank's part of them.
+
+    `mesh`: the run's. Ranks that share experts have each the states of their own experts: these are divided over the
+    copies, as all other states over the data ranks.
+    """
+
+    def __init__(self, groups: Any, optimizer_class: Any, mesh: DeviceMesh, **defaults: Any) -> None:
+        names = mesh.mesh_dim_names or ()
+        self._copies = mesh["copy"] if EXPERT in names else None
+        self._sharing = mesh[EXPERT].size() if EXPERT in names else 1
+        super().__init__(groups, optimizer_class, process_group=mesh["data"].get_group(), **defaults)
+
+    def _partition_parameters(self, params_per_rank: Any = None) -> list[list[dict[str, Any]]]:
+        fresh = not self._partition_parameters_cache
+        partition: list[list[dict[str, Any]]] = super()._partition_parameters(params_per_rank)
+        if fresh and self._sharing > 1:
+            for first in range(0, len(partition), self._sharing):
+                # Ranks that share experts follow each other.
+                ranks = partition[first : first + self._sharing]
+                for groups in zip(*ranks, strict=True):
+                    shared = [
+                        weight for group in groups for weight in group["params"] if holds_experts(weight)
+                    ]
+                    for group in groups:
+                        whole = [weight for weight in group["params"] if not holds_experts(weight)]
+                        group["params"] = whole + shared
+        return partition
 
     def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
-        source = dist.get_global_rank(self.process_group, rank)
-        return [
-            dist.broadcast(local_tensor(parameter.data), source, self.process_group, async_op=True)
-            for group in self._partition_parameters()[rank]
-            for parameter in group["params"]
-        ]
+        source, works = dist.get_global_rank(self.process_group, rank), []
+        for group in self._partition_parameters()[rank]:
+            for weight in group["params"]:
+                ranks = self.process_group
+                if self._copies and holds_experts(weight):
+                    if (rank - self.rank) % self._sharing:
+                        continue
+                    ranks = self._copies.get_group()
+                works.append(dist.broadcast(local_tensor(weight.data), source, ranks, async_op=True))
+        return works
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:

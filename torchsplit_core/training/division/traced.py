@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ParallelStyle
 from torch.nn.utils.stateless import _reparametrize_module
 
+from torchsplit_core.training.division.experts import holds_experts
 from torchsplit_core.values import InputFault
 
 Step = Literal["copy", "sum", "gather", "scatter_sum", "split"]
@@ -244,9 +245,14 @@ class TracedGather(ParallelStyle):  # type: ignore[misc]
 
 @contextmanager
 def local_weights(module: nn.Module) -> Iterator[None]:
-    """Inside, the module's weights that are DTensors are plain tensors: this rank's parts."""
+    """Inside, the module's weights that are DTensors are plain tensors: this rank's parts.
+
+    Modules of divided experts do that themselves.
+    """
     weights: Mapping[str, Tensor] = {
-        name: weight.to_local() for name, weight in module.named_parameters() if isinstance(weight, DTensor)
+        name: weight.to_local()
+        for name, weight in module.named_parameters()
+        if isinstance(weight, DTensor) and not holds_experts(weight)
     }
     if not weights:
         yield

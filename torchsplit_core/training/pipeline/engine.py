@@ -21,6 +21,12 @@ from torch.distributed.pipelining import (
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.training.division.context import ContextParallel
+from torchsplit_core.training.division.experts import (
+    EXPERT,
+    divide_experts,
+    planned_experts,
+    trace_as_operators,
+)
 from torchsplit_core.training.division.tensor import apply_tensor_parallel
 from torchsplit_core.training.division.traced import TracedParts
 from torchsplit_core.training.parallelize import apply_ddp, apply_fsdp, apply_recompute, to_device
@@ -84,6 +90,7 @@ class PipelineEngine:
         *,
         timed: bool,
         tensor_plan: Mapping[str, str] | None = None,
+        expert_plan: Sequence[str] | None = None,
         context: ContextParallel | None = None,
     ) -> None:
         choices, precision = strategy.choices, strategy.job.precision
@@ -94,6 +101,8 @@ class PipelineEngine:
         if choices.tensor > 1:
             parts = TracedParts(model, mesh["tensor"])
             apply_tensor_parallel(model, parts.mesh, tensor_plan, choices, parts)
+        experts = trace_as_operators(planned_experts(model, expert_plan, choices.expert))
+        self._divides_experts = choices.expert > 1
         self._context = context
         with context.divided_attention(batches.batch([0])) if context else nullcontext():
             chain = split_model(
@@ -109,7 +118,7 @@ class PipelineEngine:
         self._timer = DeviceTimer(device) if timed else None
         local_stages = [
             StageModule(
-                chain, self.cut[number], device, lambda micro_batch: self._inputs_of_micro_batch[micro_batch],
+                chain, self.cut[number], device, lambda micro_batch: self._inputs_of_micro_batch[micro_batch], experts,
                 precise=not autocast, timer=self._timer,
             )
             for number in self._numbers
@@ -119,14 +128,24 @@ class PipelineEngine:
             parts.restore(self.model, name_in_model)
         # Free the weights that other processes hold.
         model.to("meta")
+        self._stages: list[nn.Module] = []
         for stage in local_stages:
+            divided = (
+                [module for module in stage.modules() if module in experts.values()]
+                if choices.expert > 1
+                else []
+            )
+            for module in divided:
+                divide_experts(module, mesh[EXPERT])
             apply_recompute(stage, choices.recompute)
-        self._stages: list[nn.Module] = [_parallelize_stage(stage, mesh, strategy) for stage in local_stages]
+            self._stages.append(_parallelize_stage(stage, mesh, strategy, divided))
         self._fetches = any(stage.reads_inputs or stage.is_last for stage in local_stages)
         self._schedules: dict[tuple[int, int], tuple[Any, list[_TimedStage]]] = {}
         self._inputs_of_micro_batch: list[dict[str, Any]] = []
         self._targets: list[Any] = []
         self._weight = self._loss_sum = 0.0
+        self._counting = 0
+        """How many of the fetched micro-batches count, the first ones."""
         self._loss: Loss | None = None
         self._loss_timestamps: list[tuple[Timestamp, Timestamp]] = []
         self.seconds: dict[str, float] = {}
@@ -149,9 +168,14 @@ class PipelineEngine:
     def fetch(self, step: int) -> int:
         """Load the step's micro-batches; returns how many samples they have."""
         batches = self.batches.micro_batch_indices(step)
-        counted = sum(map(len, batches))
-        # A rank without samples left runs one micro-batch that counts nothing.
-        batches = batches or (tuple(self.batches.indices(step)[:1]),)
+        counted, self._counting = sum(map(len, batches)), len(batches)
+        # A rank without samples left runs one micro-batch that counts nothing. Ranks that exchange rows of experts all
+        # run as many as the rank that has the most.
+        most = (
+            self.batches.most_micro_batches(len(self.batches.indices(step))) if self._divides_experts else 1
+        )
+        idle = batches[0] if batches else tuple(self.batches.indices(step)[:1])
+        batches += (idle,) * (most - len(batches))
         self._inputs_of_micro_batch, self._targets = [], []
         self._size = len(batches[0])
         for indices in batches if self._fetches else ():
@@ -185,8 +209,8 @@ class PipelineEngine:
                     "Pad the samples to one size, or fix pipeline to 1.",
                 )
 
-    def step(self, counted: int, samples: int, loss: Loss) -> float:
-        """Run both passes of what was fetched, `counted` of `samples`; returns this process's part of the loss."""
+    def step(self, samples: int, loss: Loss) -> float:
+        """Run both passes of what was fetched of `samples`; returns this process's part of the loss."""
         key = self._size, self._number
         schedule, stages = self._schedules.pop(key) if key in self._schedules else self._schedule(*key)
         self._schedules[key] = schedule, stages
@@ -198,7 +222,7 @@ class PipelineEngine:
             stage.timestamps.clear()
             stage_module.timestamps.clear()
         self._loss, self._loss_sum = loss, 0.0
-        self._weight = self._size / samples if counted else 0.0
+        self._weight = self._size / samples
         numbers = torch.arange(self._number)
         try:
             schedule.step(target=numbers, number=numbers, return_outputs=False)
@@ -242,8 +266,9 @@ class PipelineEngine:
         loss = scalar_loss(self._loss(self._result.rebuild(outputs), self._targets[int(number)]))
         if self._timer and first is not None:
             self._loss_timestamps.append((first, self._timer.now()))
-        self._loss_sum += float(loss.detach()) * self._weight if self._weight else 0.0
-        return loss.float() * (self._weight * self.data_ranks)
+        weight = self._weight if int(number) < self._counting else 0.0
+        self._loss_sum += float(loss.detach()) * weight if weight else 0.0
+        return loss.float() * (weight * self.data_ranks)
 
     def _schedule(self, size: int, count: int) -> tuple[Any, list[_TimedStage]]:
         """torch's schedule for `count` micro-batches of `size` samples; its stages know the sizes of their values."""
@@ -287,15 +312,18 @@ def _rest(model: nn.Module, chain: SplitProgram, device: torch.device) -> dict[s
     }
 
 
-def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrategy) -> nn.Module:
-    """The stage, divided over its data ranks."""
+def _parallelize_stage(
+    stage: StageModule, mesh: DeviceMesh, strategy: RunStrategy, experts: Sequence[nn.Module]
+) -> nn.Module:
+    """The stage, divided over its data ranks. `experts`: its modules whose experts are divided."""
     choices = strategy.choices
     if choices.shard in SHARDED:
-        return apply_fsdp(stage, mesh, choices, strategy.job.precision)
+        return apply_fsdp(stage, mesh, choices, strategy.job.precision, experts)
     # DDP accepts no DTensors: the training loop averages their gradients.
     if (
         choices.data * choices.context == 1
         or choices.tensor > 1
+        or choices.expert > 1
         or not any(parameter.requires_grad for parameter in stage.parameters())
     ):
         return stage

@@ -40,10 +40,9 @@ class StageBatches(RankBatches):
             micro_batch_size(count, self.micro_batch) for count in self.counts(self.global_batch) if count
         )
 
-    @property
-    def most_micro_batches(self) -> int:
-        """The most micro-batches that any rank has in a full step."""
-        counts = [count for count in self.counts(self.global_batch) if count]
+    def most_micro_batches(self, samples: int) -> int:
+        """The most micro-batches that any rank has in a step of so many samples."""
+        counts = [count for count in self.counts(samples) if count]
         return max(count // micro_batch_size(count, self.micro_batch) for count in counts)
 
     def micro_batch_indices(self, step: int) -> tuple[tuple[int, ...], ...]:

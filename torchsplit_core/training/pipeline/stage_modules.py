@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 
 from torchsplit_core.partitioning.extraction.stage_program import build_program
+from torchsplit_core.training.division.experts import restore_modules
 from torchsplit_core.training.division.traced import local_weights
 from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
 from torchsplit_core.training.pipeline.parameter_names import REST, STAGES
@@ -20,15 +21,21 @@ InputsOfMicroBatch = Callable[[int], Mapping[str, Any]]
 
 
 class BlockModule(nn.Module):  # type: ignore[misc]
-    """A part of the chain with named inputs and outputs; the weights are the model's own."""
+    """A part of the chain with named inputs and outputs; the weights are the model's own.
 
-    def __init__(self, chain: SplitProgram, place: int, device: torch.device) -> None:
+    `experts`: the modules for which operators stand in the trace, by name.
+    """
+
+    def __init__(
+        self, chain: SplitProgram, place: int, device: torch.device, experts: Mapping[str, nn.Module]
+    ) -> None:
         super().__init__()
         draft = chain.parts[place]
         program = build_program(chain.program, draft, None)
         if device.type != "cpu":
             program = move_to_device_pass(program, device)
         self.program = program.module(check_guards=False)
+        restore_modules(self.program, experts)
         self.input_names, self.output_names = draft.inputs, draft.outputs
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
@@ -52,12 +59,13 @@ class StageModule(nn.Module):  # type: ignore[misc]
         places: range,
         device: torch.device,
         given: InputsOfMicroBatch,
+        experts: Mapping[str, nn.Module],
         *,
         precise: bool,
         timer: DeviceTimer | None,
     ) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(BlockModule(chain, place, device) for place in places)
+        self.parts = nn.ModuleList(BlockModule(chain, place, device, experts) for place in places)
         self.is_last = places.stop == len(chain.parts)
         self.received_names = chain.boundary_tensors(places.start)
         self.sent_names = chain.result.tensors if self.is_last else chain.boundary_tensors(places.stop)

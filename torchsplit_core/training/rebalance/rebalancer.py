@@ -168,7 +168,9 @@ class Rebalancer:
         if sum(report.samples for report in stage) != self.feed.global_batch:
             balancer.skip_step(reports)
             return
-        balancer.record_step(reports, self.feed.most_micro_batches, self.feed.largest_micro_batch)
+        balancer.record_step(
+            reports, self.feed.most_micro_batches(self.feed.global_batch), self.feed.largest_micro_batch
+        )
         if self.completed_move and balancer.step_s is not None:
             self._log_measured(self.completed_move, balancer.step_s)
             self.completed_move = None

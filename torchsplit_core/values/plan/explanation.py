@@ -89,8 +89,8 @@ class LayoutReason:
     """Why no GPU of the kind of `gpu_id` (same type, offers and cost) has this layout.
 
     no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful slices with a slice of
-    `dominated_by` at least as good for every model. tried: `trial` is the best plan with this layout on one GPU.
-    not_examined: no time was left.
+    `dominated_by` at least as good for every model. tried: `trial` is the best plan with this layout on one GPU, or
+    what bounds it. not_examined: no time was left.
     """
 
     gpu_type: Name

@@ -1,5 +1,6 @@
 """The explanation on the Plan page: asked for by a button, made by a job, shown with what is proven."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from app.plans.explanation import descriptions
 from app.plans.explanation.panel import sections
 from app.plans.model_table import models_table
+from app.session import scenario
 from tests.support.app.page import press, said, turn_to
 from tests.support.app.values import plan, request
+from torchsplit_core import jobs
+from torchsplit_core.jobs import JobStatus
 from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.jobs.plan import explain_job
 from torchsplit_core.pictures.numbers import THIN
@@ -104,7 +108,7 @@ def test_many_unsettled_changes_stand_behind_one_line():
 
 def test_the_job_stores_the_explanation_and_the_page_shows_it(page, solved):
     answer = explain_job(solved, RequestParameters("review"), ignore_progress)
-    assert answer == {"plan": "review", "complete": True}
+    assert answer == {"plan": "review", "complete": True, "more": False}
     text = said(page("plan", solved))
     for heading in ("What binds each model", "What one change would bring", "Why not another layout"):
         assert heading in text
@@ -181,3 +185,31 @@ def test_reasons_in_words():
     free = ModelBinding("a", 1, 1.0, (ModelLimit("capacity", False),))
     assert "only several changes" in descriptions.describe_binding(free)
     assert descriptions.describe_nonbinding(free) == "GPUs"
+
+
+def test_what_is_open_is_settled_on_while_the_page_is_open(page, solved, monkeypatch):
+    """Each time in twice the seconds of the job before; not after one that was cancelled, failed, or had no use for
+    more."""
+    open_change = ChangeEffect(
+        "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
+    )
+    spent: list[float] = []
+
+    def explain(request, outcome, deadline, *, known, **_):
+        spent.append(round(deadline - time.perf_counter()))
+        return PlanExplanation((), (open_change,), (), (), 1.0 * spent[-1], False)
+
+    monkeypatch.setattr(explanation_explain, "explain_plan", explain)
+    answers = [explain_job(solved, RequestParameters("review"), ignore_progress) for _ in range(4)]
+    assert spent == [20, 40, 80, 160]
+    assert [answer["more"] for answer in answers] == [True, True, True, False]
+    begun: list[str] = []
+    monkeypatch.setattr(scenario, "start_explain", lambda workspace, name: begun.append(name))
+    status = JobStatus("1", "", EXPLAIN, "cancelled", 1.0, "", answers[0], None, 20.0)
+    for other in (status, replace(status, state="done", result=answers[-1])):
+        monkeypatch.setattr(jobs, "newest", lambda *_, other=other: other)
+        assert "Explain again" in [button.label for button in page("plan", solved).button]
+        assert not begun
+    monkeypatch.setattr(jobs, "newest", lambda *_: replace(status, state="running" if begun else "done"))
+    page("plan", solved)
+    assert begun == ["review"]

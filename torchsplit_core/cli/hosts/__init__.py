@@ -1,0 +1,1 @@
+"""Commands about hosts and what stands on their GPUs."""

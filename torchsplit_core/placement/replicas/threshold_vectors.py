@@ -1,0 +1,181 @@
+"""A bound on the sum of a few pipelines that knows the links, and pipelines on the way to it.
+
+A vector t_1 ≥ t_2 ≥ … is reached by pipelines of these values or more on disjoint GPUs. One that is refuted refutes all
+above it, so the vectors that can be reached lie below some *vertices*: at first the best single pipeline in each place.
+For a refuted vector p, each vertex u ≥ p is replaced by those with one u_i just below p_i. No sum is above the largest
+of a vertex (outer approximation of monotone problems: Tuy's polyblocks). Vectors are refuted by packings first, which
+take milliseconds, then by joint programs (joint_program.py), whose pipelines raise the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from torchsplit_core.placement.model.instance import Segments
+from torchsplit_core.placement.replicas.joint_program import JointProgram, ThresholdGraphs, packings_fit
+from torchsplit_core.placement.replicas.pipelines import EQUAL
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.segment_table import candidate_values
+
+MOST_PIPELINES = 4
+"""Most pipelines that a fleet holds for vectors to be examined: more leave the bound by prices little to gain. Chosen,
+not measured."""
+
+_PACK_S, _HALVINGS = 0.25, 5
+"""Seconds of a packing, and the steps towards the smallest multiple of a vertex that packings refute. Chosen, not
+measured."""
+
+_BETWEEN = (0.5, 0.75, 0.9)
+"""Where a vector is tried, from the value (0) to a vertex (1): each in turn while none is decided. Chosen, not
+measured."""
+
+_TRY_S, _RELAXED = 3.0, 0.3
+"""Seconds of a program at first, twice as many once all of _BETWEEN were tried; the share of as many again for its
+relaxation. Chosen, not measured."""
+
+Vector = tuple[float, ...]
+"""Values of pipelines, descending; 0: no pipeline."""
+
+
+def most_pipelines(graphs: ThresholdGraphs, most: int) -> int | None:
+    """How many pipelines the memory of the fleet holds, at most `most`; None if more than MOST_PIPELINES."""
+    lowest = float(candidate_values(graphs.instance, graphs.table)[0])
+    for count in range(1, min(most, MOST_PIPELINES + 1)):
+        if not packings_fit(graphs, [lowest] * (count + 1), _PACK_S):
+            return count
+    return most if most <= MOST_PIPELINES else None
+
+
+class ThresholdVectors:
+    """The vertices of up to `count` pipelines, none above `best`."""
+
+    def __init__(self, graphs: ThresholdGraphs, best: float, count: int) -> None:
+        self._graphs, self._count = graphs, count
+        self._values = candidate_values(graphs.instance, graphs.table)
+        self._vertices: dict[Vector, int] = {(best,) * count: 0}
+        self._reached: list[Vector] = []
+        self._tried: dict[tuple[int, Vector], JointProgram] = {}
+        self.stuck = False
+        """Whether the last step had no program to try, because some threshold has too many patterns."""
+
+    def bound(self) -> float:
+        """No set of pipelines has a larger sum."""
+        return max(map(sum, self._vertices), default=0.0)
+
+    def refute_by_packings(self, value: float, clock: SearchClock) -> None:
+        """Lower the bound towards `value` as far as packings do."""
+        while not clock.over() and self.bound() > value * (1 + EQUAL):
+            vertex = max(self._vertices, key=sum)
+            if self._fits(vertex):
+                return
+            low, high = 0.0, 1.0
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                if self._fits(self._scaled(vertex, middle)):
+                    low = middle
+                else:
+                    high = middle
+            refuted = self._scaled(vertex, high)
+            for place in range(self._count - 1, -1, -1):
+                without = (*refuted[:place], 0.0, *refuted[place + 1 :])
+                if not self._fits(without):
+                    refuted = without
+            self._cut(refuted)
+
+    def step(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
+        """Try a vector between the value and the largest vertex; yields disjoint pipelines found on the way."""
+        vertex = max(self._vertices, key=sum)
+        effort = self._vertices[vertex]
+        self._vertices[vertex] = effort + 1
+        share = _BETWEEN[effort % len(_BETWEEN)]
+        wanted = self._scaled(vertex, (value + share * (sum(vertex) - value)) / sum(vertex))
+        thresholds = [threshold for threshold in wanted if threshold > 0]
+        programs = [
+            (linked, tried, self._program(linked, tried))
+            for linked, tried in self._programs(thresholds)
+            if not any(_below(self._padded(tried), known) for known in self._reached)
+        ]
+        self.stuck = not programs
+        seconds = _TRY_S * 2 ** (effort // len(_BETWEEN))
+        for _, tried, program in programs:
+            if program.refuted(clock.part(_RELAXED * seconds)):
+                self._cut(self._padded(tried))
+                return
+        for linked, tried, program in programs:
+            if clock.over():
+                return
+            status, pipelines = program.solve(clock.part(seconds))
+            if status == "none":
+                self._cut(self._padded(tried))
+                return
+            if status == "found":
+                # Sequences in flight may limit pipelines below their segments.
+                if linked == len(tried) and self._graphs.instance.flight is None:
+                    self._reached.append(self._padded(tried))
+                yield pipelines
+
+    def _program(self, linked: int, thresholds: Sequence[float]) -> JointProgram:
+        """The program, with the cuts of earlier tries."""
+        key = (linked, tuple(thresholds))
+        if key not in self._tried:
+            self._tried[key] = JointProgram(self._graphs, thresholds, linked)
+        return self._tried[key]
+
+    def _padded(self, thresholds: Sequence[float]) -> Vector:
+        return (*thresholds, *[0.0] * (self._count - len(thresholds)))
+
+    def _programs(self, thresholds: Sequence[float]) -> list[tuple[int, Sequence[float]]]:
+        """(number of trails, thresholds), the cheapest first: the highest alone, then with packings of the others."""
+        count = len(thresholds)
+        programs = []
+        for linked in range(1, count + 1):
+            if self._graphs.graph(thresholds[linked - 1]).patterns is None:
+                break
+            if linked == count or linked > 1:
+                programs.append((linked, thresholds[:linked]))
+            if 1 < linked < count:
+                programs.append((linked, thresholds))
+        return programs
+
+    def _fits(self, vector: Vector) -> bool:
+        thresholds = [self._at_least(value) for value in vector if value > 0]
+        return packings_fit(self._graphs, thresholds, _PACK_S)
+
+    def _scaled(self, vector: Vector, factor: float) -> Vector:
+        return tuple(self._at_least(value * factor) if value > 0 else 0.0 for value in vector)
+
+    def _at_least(self, value: float) -> float:
+        """The least value of a segment or link that is not below this one."""
+        index = min(int(np.searchsorted(self._values, value)), len(self._values) - 1)
+        return float(self._values[index])
+
+    def _below(self, threshold: float) -> float:
+        """The most that a pipeline is worth which does not reach the threshold."""
+        if self._graphs.instance.flight is not None:
+            # Sequences in flight give pipelines values of their own.
+            return threshold
+        index = int(np.searchsorted(self._values, threshold))
+        return float(self._values[index - 1]) if index else 0.0
+
+    def _cut(self, refuted: Vector) -> None:
+        """Leave out all vectors that are not below the refuted one."""
+        cut: dict[Vector, int] = {}
+        for vertex, effort in self._vertices.items():
+            if not _below(refuted, vertex):
+                cut[vertex] = effort
+                continue
+            for place, threshold in enumerate(refuted):
+                if threshold > 0:
+                    lower = (*vertex[:place], self._below(threshold), *vertex[place + 1 :])
+                    cut.setdefault(tuple(sorted(lower, reverse=True)), 0)
+        self._vertices = {}
+        for vertex in sorted(cut, key=sum, reverse=True):
+            if not any(_below(vertex, known) for known in self._vertices):
+                self._vertices[vertex] = cut[vertex]
+
+
+def _below(vector: Vector, other: Vector) -> bool:
+    """Whether no value of the vector is above the other's in its place."""
+    return all(value <= limit for value, limit in zip(vector, other, strict=True))
