@@ -145,7 +145,7 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
-        "torchsplit_core.cli.history:add_history_command",
+        "torchsplit_core.cli.job_history.command:add_history_command",
         (_output_options,),
         {
             "history": "demand over the day of a site's job history (Slurm, DCGM), as a table or in a plan request"

@@ -144,7 +144,7 @@ def _class_rows(
         if (hour := int(job.submit // HOUR_S)) in seen:
             submitted[hour % HOURS].append(job)
     for hour, days in positions.items():
-        rates = [series.rates[at] for at in days]
+        rates = [series.arrivals[at] / HOUR_S for at in days]
         in_progress = [series.job_s[at] / HOUR_S for at in days]
         held = None if series.device_s is None else [series.device_s[at] / HOUR_S for at in days]
         of_hour = sampled.get((name, hour), ())

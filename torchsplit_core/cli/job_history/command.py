@@ -1,4 +1,4 @@
-"""The command history: from the job history of a site to its demand over the day."""
+"""The options of history, and its table: demand by class of jobs and hour of the day."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files
-from torchsplit_core.cli.common import Command, Options, write_outcome
+from torchsplit_core.cli.common import Command, Options
+from torchsplit_core.cli.job_history.filled_request import MOST_NAMED, write_filled_request
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault, quoted
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
     from torchsplit_core.tables.job_history.observed_hours import ObservedHours
     from torchsplit_core.tables.job_history.records import GpuJob
-
-MOST_NAMED = 12
-"""Classes that a note names; it counts the others."""
 
 
 def add_history_command(command: Command, output: Options) -> None:
@@ -95,7 +93,7 @@ def _history(options: argparse.Namespace) -> int:
         days = ", ".join(observed.holes)
         print(f"warning: no row on {days}: not counted, neither as demand nor as none", file=sys.stderr)
     if options.request:
-        _write_request(classes, observed, options)
+        write_filled_request(classes, observed, options)
         return 0
     rows = hour_rows(classes, history.samples, observed, options.class_by)
     if options.output:
@@ -142,49 +140,6 @@ def _moment(option: str, text: str | None, zone: tzinfo | None) -> float | None:
         return parse_moment(text, zone or UTC)
     except CellFault as fault:
         raise InputFault(option, fault.problem, fault.remedy) from fault
-
-
-def _write_request(
-    classes: Mapping[str, Sequence[GpuJob]], observed: ObservedHours, options: argparse.Namespace
-) -> None:
-    from torchsplit_core.planning.request.demand_windows import check_windows
-    from torchsplit_core.planning.request.validate import validate
-    from torchsplit_core.tables.job_history import request_demand
-    from torchsplit_core.tables.job_history.hourly_figures import hour_series, mean_duration_s
-
-    windows = request_demand.parse_windows(options.windows or request_demand.DEFAULT_WINDOWS)
-    check_windows("--windows", windows)
-    request_demand.check_full_hours(windows)
-    request = files.read_file(options.request, expected="torchsplit.plan_request")[1]
-    models = request_demand.models_of_classes(request, list(classes), _entries(options.map))
-    jobs_of = {model: [job for name in names for job in classes[name]] for model, names in models.items()}
-    rates = {model: hour_series(jobs, observed).rates for model, jobs in jobs_of.items()}
-    request, notes = request_demand.with_demand(request, rates, observed.hours, windows, peak=options.peak)
-    validate(request)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    durations = {model: mean_duration_s(jobs) for model, jobs in jobs_of.items()}
-    known = {model: seconds for model, seconds in durations.items() if seconds is not None}
-    for warning in request_demand.unit_warnings(request, known):
-        print(f"warning: {warning}", file=sys.stderr)
-    used = {name for names in models.values() for name in names}
-    if left_out := [name for name in classes if name not in used]:
-        more = f" and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
-        names = ", ".join(left_out[:MOST_NAMED]) + more
-        print(f"warning: classes that are no model: {names} (--map CLASS=MODEL)", file=sys.stderr)
-    write_outcome(request, options)
-
-
-def _entries(texts: Sequence[str]) -> list[tuple[str, str]]:
-    entries = []
-    for text in texts:
-        job_class, separator, model = text.rpartition("=")
-        if not separator or not job_class.strip() or not model.strip():
-            raise InputFault(
-                "--map", f"{quoted(text)} is not CLASS=MODEL", "Write for example train-bert=bert."
-            )
-        entries.append((job_class.strip(), model.strip()))
-    return entries
 
 
 def _print_classes(classes: Mapping[str, Sequence[GpuJob]], observed: ObservedHours) -> None:
