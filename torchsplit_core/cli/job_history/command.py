@@ -124,7 +124,9 @@ def _zone(name: str | None) -> tzinfo | None:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise InputFault(
-            "--time-zone", f"unknown time zone {quoted(name)}", "Write for example Europe/Berlin, or UTC."
+            "--time-zone",
+            f"unknown time zone {quoted(name)}",
+            "Write for example Europe/Berlin, or UTC; a system without time zones needs the package tzdata.",
         ) from error
 
 
