@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import EXAMPLES
 from tests.support.planning.requests import whole_model
 from torchsplit_core.cli.arguments.request_options import add_request_options, with_colocations
 from torchsplit_core.cli.command import main
@@ -167,3 +168,13 @@ def test_a_sequence_length_that_no_row_has_is_refused(two_lengths, paths, stderr
     ask = ["--gpus", "1xA30-24GB", "--sequence-length", "64"]
     assert "Give one of its lengths: 128, 512." in stderr_of("request", two_lengths, *ask)
     assert "No profile names a sequence length" in stderr_of("request", paths[1], *ask)
+
+
+def test_a_state_gives_the_fleet_and_stands_in_the_request(tmp_path):
+    target = tmp_path / "request.json"
+    state = EXAMPLES / "host_state.json"
+    assert main(["request", str(EXAMPLES / "profile.json"), "--current", str(state), "-o", str(target)]) == 0
+    request, current = read_file(target)[1], read_file(state)[1]
+    assert request.current == current
+    assert [(gpu.id, gpu.type) for gpu in request.gpus] == [(gpu.id, gpu.type) for gpu in current.gpus]
+    assert {gpu.node for gpu in request.gpus} == {"node0"}

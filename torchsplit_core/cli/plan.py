@@ -21,7 +21,12 @@ from torchsplit_core.cli.arguments.request_options import (
     request_keywords,
     with_colocations,
 )
-from torchsplit_core.cli.arguments.state_options import current_option, with_current
+from torchsplit_core.cli.arguments.state_options import (
+    current_option,
+    fleet_of,
+    read_state_file,
+    with_current,
+)
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
@@ -44,8 +49,9 @@ def add_plan_commands(command: Command, output: Options) -> None:
         "--gpus",
         metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
         help="also ID=TYPE, with @cost=N (its price an hour), @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a "
-        "type (default: TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
+        "type (default: the GPUs of --current, else TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
     )
+    current_option(parser)
     parser.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
     )
@@ -134,9 +140,10 @@ def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.validate import check_minima, validate
 
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
+    state = None if options.current is None else read_state_file(options.current)
     request = build_request(
         profiles,
-        parse_fleet(_fleet(options)),
+        parse_fleet(_fleet(options)) if state is None or options.gpus is not None else fleet_of(state),
         candidates=[files.read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
         demands=_values_by_model("--demand", options.demand),
         min_throughputs=_values_by_model("--min-throughput", options.min_throughput),
@@ -153,7 +160,7 @@ def _request(options: argparse.Namespace) -> int:
         time_limit_s=_time_limit(options),
         **request_keywords(options),
     )
-    request = apply_demands_as_minima(with_colocations(request, options), options)
+    request = replace(apply_demands_as_minima(with_colocations(request, options), options), current=state)
     validate(request)
     check_minima(request)
     for model in request.models:

@@ -10,7 +10,7 @@ def test_plans_are_sought_ever_nearer_to_the_bound():
     steps = []
     while (step := near.next_step(left)) is not None:
         steps.append(step)
-        near.take(found=True)
+        near.take(reached=True)
         left = step
     assert steps[0] == FIRST_STEP and left <= NEAREST
     assert all(after < before for before, after in pairwise(steps))
@@ -21,6 +21,6 @@ def test_failures_step_back_but_never_behind_the_plan_and_end_the_search():
     steps = []
     while (step := near.next_step(left)) is not None:
         steps.append(step)
-        near.take(found=False)
+        near.take(reached=False)
     assert len(steps) == MOST_FAILURES and steps[1] > steps[0]
     assert all(0 < step < left for step in steps)

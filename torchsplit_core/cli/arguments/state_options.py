@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from torchsplit_core import files
-from torchsplit_core.values import HostState, InputFault, PlanRequest
+from torchsplit_core.values import FleetEntry, HostState, InputFault, PlanRequest
 
 
 def current_option(parser: argparse.ArgumentParser) -> None:
@@ -39,3 +39,8 @@ def read_state_file(path: str) -> HostState:
             "Pass a host state (torchsplit capture) or a plan outcome.",
         )
     return read_state(value, path)
+
+
+def fleet_of(state: HostState) -> tuple[FleetEntry, ...]:
+    """The GPUs of a state as a fleet: their ids, and the host before the last slash as node."""
+    return tuple(FleetEntry(gpu.type, gpu.id, node=gpu.id.rpartition("/")[0] or None) for gpu in state.gpus)

@@ -117,10 +117,10 @@ class Approach:
             self.step = left * NEXT_PARTS[self.failures % len(NEXT_PARTS)]
         return self.step
 
-    def take(self, *, found: bool) -> None:
+    def take(self, *, reached: bool) -> None:
         """Note how the search ended."""
-        self.failures = 0 if found else self.failures + 1
-        if not found:
+        self.failures = 0 if reached else self.failures + 1
+        if not reached:
             self.step *= STEP_GROWTH
 
 
@@ -306,7 +306,7 @@ def _approach(
         elif decision.zeta > 1:
             # The patterns of the bound are not those of plans.
             reach, near = reach * (1 - step) / decision.zeta, Approach(failures=near.failures)
-        near.take(found=decision.verdict == "found")
+        near.take(reached=decision.verdict == "found")
 
 
 def _lower_bound(

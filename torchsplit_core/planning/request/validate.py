@@ -94,7 +94,7 @@ def _check_current(request: PlanRequest) -> None:
             raise InputFault(
                 "current",
                 f"has the GPU {quoted(gpu.id)}, which is not in the fleet",
-                suggestion(gpu.id, fleet, "GPUs"),
+                f"{suggestion(gpu.id, fleet, 'GPUs')} torchsplit request --current STATE takes the fleet from it.",
             )
         if gpu.type != fleet[gpu.id]:
             raise InputFault(
