@@ -5,8 +5,9 @@
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
 3. Counted: tenancies by pool (tenancy_counts.py), a tighter bound, and the concrete model of its layouts and tenants.
 4. Exclusive: whole slices, as another plan to start from.
-5. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
-6. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+5. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
+6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
+7. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
@@ -25,6 +26,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
+from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
@@ -32,6 +34,7 @@ from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.fractional.tenancy_counts import (
     TenancyCounts,
     count_tenancies,
+    counts_all_limits,
     counts_of,
     longest_latencies,
 )
@@ -59,6 +62,9 @@ MAX_EXACT_TENANCIES = 3000
 
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
+
+PRICE_SHARE = 0.3
+"""Part of the remaining time for refuting levels by prices."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -169,6 +175,7 @@ class _SearchSteps:
         """Run each step until one reaches the optimum."""
         if self._pack_relaxation() or self._count_tenancies() or self._plan_exclusive():
             return self._result()
+        self._price_levels()
         if self._dive():
             return self._result()
         self._solve_fixed_layouts()
@@ -292,6 +299,21 @@ class _SearchSteps:
             exclusive_result.assignment,
             LevelsResult(),
         )
+
+    def _price_levels(self) -> None:
+        """Refute levels above the best plan's."""
+        problem, known = (
+            self.formulation.problem,
+            self.relaxation.bounds[0] if self.relaxation.bounds else None,
+        )
+        if known is None or not goal_of(self.request).fair or not counts_all_limits(problem):
+            return
+        reached = reached_levels(self._best().objective)[0] if self.plans else 0.0
+        self.progress(0.6, "Pricing shares")
+        with self.watch.searching():
+            bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
+        self.details["priced_value"] = bound
+        self._tighten(known, bound)
 
     def _dive(self) -> bool:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
