@@ -12,9 +12,9 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.tenancy_counts import (
-    dual_feasible,
     count_tenancies,
     counts_of,
+    dual_feasible,
     longest_latencies,
 )
 from torchsplit_core.planning.problem.build import build_problem

@@ -51,6 +51,8 @@ LEVEL_STEP = 1e-3
 
 def bound_level(problem: Problem, reached: float, known_bound: float, deadline: float) -> float:
     """The lowest level refuted by the deadline (time.perf_counter), or `known_bound`; a plan has `reached`."""
+    if known_bound - reached <= LEVEL_STEP * known_bound:
+        return known_bound
     pricing = _Pricing(problem)
     if len(pricing.options) < len(problem.request.models):
         return known_bound
@@ -144,7 +146,9 @@ class _Master:
         """Add a column."""
         takes = self.pricing.takes(model, pattern).ravel()
         used = np.flatnonzero(takes)
-        rows = np.array([*(self.resource_at + used), self.model_at + self.models.index(model)], dtype=np.int32)
+        rows = np.array(
+            [*(self.resource_at + used), self.model_at + self.models.index(model)], dtype=np.int32
+        )
         self.highs.addCol(0.0, 0.0, INF, len(rows), rows, np.array([*takes[used], 1.0]))
 
     def solve(self) -> bool:

@@ -202,7 +202,7 @@ def pattern_takes(stage: StageUses, use: int, share: float) -> Vector:
 
 
 def refit(options: list[Option], pattern: Pattern, rate: float) -> Pattern | None:
-    """The pattern for another rate by the share of each stage's last tenancy; None if a whole slice gives too little."""
+    """The pattern for another rate by each stage's last share; None if a whole slice gives too little there."""
     tenancies: list[tuple[int, int, float]] = []
     for number, stage in enumerate(options[pattern.option].stages):
         *others, (_, last, _) = [item for item in pattern.tenancies if item[0] == number]
