@@ -16,6 +16,7 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.model_patterns import (
     RESOURCES,
+    EndArrays,
     cheapest_pattern,
     list_options,
     pattern_takes,
@@ -92,7 +93,7 @@ def test_no_pattern_is_cheaper_than_the_cheapest(seed):
         prices[:, 0] += 0.05
         fastest = max(float(option.stages[0].rates.max()) for option in options)
         rate = fastest * rng.choice((0.3, 0.5, 0.8, 1.3))
-        cheapest = cheapest_pattern(options, prices, rate)
+        cheapest = cheapest_pattern(options, EndArrays(options), prices, rate)
         assert cheapest.cost == pytest.approx(cheapest.bound)
         chosen = options[cheapest.option].stages[0]
         gain = sum(chosen.rates[use] * share for _, use, share in cheapest.tenancies)
@@ -112,6 +113,18 @@ def test_no_pattern_is_cheaper_than_the_cheapest(seed):
                 for tenancies in itertools.combinations_with_replacement(every, count):
                     if sum(given for given, _ in tenancies) >= rate:
                         assert sum(cost for _, cost in tenancies) >= cheapest.bound * (1 - 1e-9)
+
+
+def test_a_rate_of_thousands_of_slices_has_a_pattern_and_a_bound():
+    problem = build_problem(crowded(1))
+    capacity = fleet_capacity(problem)
+    options = list_options(problem, capacity)[0]
+    fastest = max(float(option.stages[0].rates.max()) for option in options)
+    prices = np.zeros((len(capacity.pools), RESOURCES))
+    prices[:, 0] = 1.0
+    cheapest = cheapest_pattern(options, EndArrays(options), prices, 3000.5 * fastest)
+    assert 3000 <= cheapest.bound <= cheapest.cost <= 3001
+    assert len(cheapest.tenancies) >= 3000
 
 
 def test_a_share_takes_no_more_than_its_dual_feasible_function():

@@ -25,6 +25,7 @@ import numpy as np
 
 from torchsplit_core.planning.fractional.model_patterns import (
     RESOURCES,
+    EndArrays,
     Pattern,
     Vector,
     cheapest_pattern,
@@ -70,6 +71,7 @@ class _Pricing:
     def __init__(self, problem: Problem) -> None:
         self.capacity = fleet_capacity(problem)
         self.options = list_options(problem, self.capacity)
+        self.ends = {model: EndArrays(options) for model, options in self.options.items()}
         self.known: list[tuple[int, Pattern]] = []
 
     def first_prices(self) -> Vector:
@@ -89,7 +91,10 @@ class _Pricing:
             if refitted is not None:
                 master.add(model, refitted)
         while True:
-            patterns = {model: cheapest_pattern(self.options[model], prices, r) for model, r in rates.items()}
+            patterns = {
+                model: cheapest_pattern(self.options[model], self.ends[model], prices, rate)
+                for model, rate in rates.items()
+            }
             least = sum(pattern.bound for pattern in patterns.values())
             if least > self.capacity.worth(prices.sum(axis=1)) * (1 + TOLERANCE):
                 return True, prices

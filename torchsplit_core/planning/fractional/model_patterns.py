@@ -46,6 +46,9 @@ MAX_RANGES = 64
 MAX_STEPS = 2000
 """Steps of the search for a cheapest pattern, after which a lower bound of its cost is given."""
 
+MAX_TENANCIES = 200
+"""Tenancies up to which each is chosen; above, the rest of a stage's rate is given by its cheapest end."""
+
 WHOLE = 1e-9
 """Distance from a whole number that counts as rounding."""
 
@@ -78,6 +81,26 @@ class Option:
 
     case: int
     stages: tuple[StageUses, ...]
+
+
+class EndArrays:
+    """The ends of all options of a model as arrays, by which most options are passed over."""
+
+    def __init__(self, options: list[Option]) -> None:
+        stages = [stage for option in options for stage in option.stages]
+        self.pools = np.concatenate([stage.pools[stage.end_uses] for stage in stages])
+        self.taken = np.concatenate([stage.end_taken for stage in stages])
+        rates = np.concatenate([stage.rates[stage.end_uses] * stage.end_shares for stage in stages])
+        self.rates: Vector = np.maximum(rates, WHOLE)
+        sizes = [len(stage.end_uses) for stage in stages]
+        self.stage_starts = np.cumsum([0, *sizes[:-1]])
+        self.option_starts = np.cumsum([0, *[len(option.stages) for option in options[:-1]]])
+
+    def least_costs(self, prices: Vector, rate: float) -> tuple[Vector, Vector]:
+        """By stage of all options and by option, what `rate` requests/s cost at the cheapest end alone."""
+        costs = (self.taken * prices[self.pools]).sum(axis=1) / self.rates
+        by_stage = np.minimum.reduceat(costs, self.stage_starts) * rate
+        return by_stage, np.add.reduceat(by_stage, self.option_starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,19 +237,19 @@ def refit(options: list[Option], pattern: Pattern, rate: float) -> Pattern | Non
     return replace(pattern, tenancies=tuple(tenancies))
 
 
-def cheapest_pattern(options: list[Option], prices: Vector, rate: float) -> Pattern:
+def cheapest_pattern(options: list[Option], ends: EndArrays, prices: Vector, rate: float) -> Pattern:
     """The pattern of least cost that gives every stage `rate` requests/s; `prices` are pools × RESOURCES, ≥ 0."""
-    ends = [[_EndCosts.at(stage, prices, rate) for stage in option.stages] for option in options]
-    least = [sum(costs.least for costs in stages) for stages in ends]
+    by_stage, least = ends.least_costs(prices, rate)
     bound, best = math.inf, Pattern(math.inf)
     for number in np.argsort(least, kind="stable").tolist():
         if least[number] >= bound:
             break
         searches: list[_CoverSearch] = []
-        for costs in ends[number]:
+        for position, stage in enumerate(options[number].stages):
             # What costs more than the best option leaves for this stage cannot improve it.
-            others = least[number] - costs.least
-            searches.append(_CoverSearch(costs, best.cost - others).run())
+            others = least[number] - by_stage[ends.option_starts[number] + position]
+            limit = best.cost - float(others)
+            searches.append(_CoverSearch(_EndCosts.at(stage, prices, rate), limit).run())
         bound = min(bound, sum(search.bound for search in searches))
         cost = sum(search.cost for search in searches)
         if all(search.best for search in searches) and cost < best.cost:
@@ -253,7 +276,7 @@ class _EndCosts:
     def at(cls, stage: StageUses, prices: Vector, rate: float) -> _EndCosts:
         costs = (stage.end_taken * prices[stage.pools[stage.end_uses]]).sum(axis=1)
         gains = stage.rates[stage.end_uses] * stage.end_shares / rate
-        useful = np.flatnonzero(gains > WHOLE)
+        useful = np.flatnonzero(stage.end_shares > WHOLE)
         order = useful[np.argsort(costs[useful] / gains[useful], kind="stable")]
         pool_prices = prices[stage.pools]
         return cls(
@@ -312,8 +335,12 @@ class _CoverSearch:
     def _extend(self, first: int, missing: float, cost: float) -> None:
         self.steps += 1
         costs = self.costs
-        if self.steps > MAX_STEPS:
+        if self.steps > MAX_STEPS or len(self.chosen) == MAX_TENANCIES:
             self.open_bound = min(self.open_bound, cost + missing * costs.least)
+            count = math.ceil(missing / costs.end_gains[0])
+            if cost + count * costs.end_costs[0] < self.cost:
+                self.cost = cost + count * costs.end_costs[0]
+                self.best = (*self.chosen, *[(costs.end_uses[0], costs.end_shares[0])] * count)
             return
         shares, last = costs.last_costs(missing)
         use = int(last.argmin())

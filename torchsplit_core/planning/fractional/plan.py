@@ -3,9 +3,9 @@
 0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
-3. Counted: tenancies by pool (tenancy_counts.py), a tighter bound, and the concrete model of its layouts and tenants.
-4. Exclusive: whole slices, as another plan to start from.
-5. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
+3. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
+4. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
+5. Exclusive: whole slices, as another plan to start from.
 6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
 7. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
@@ -173,9 +173,11 @@ class _SearchSteps:
 
     def run(self) -> FractionalResult:
         """Run each step until one reaches the optimum."""
-        if self._pack_relaxation() or self._count_tenancies() or self._plan_exclusive():
+        if self._pack_relaxation():
             return self._result()
         self._price_levels()
+        if self._count_tenancies() or self._plan_exclusive():
+            return self._result()
         if self._dive():
             return self._result()
         self._solve_fixed_layouts()
@@ -309,7 +311,7 @@ class _SearchSteps:
         if known is None or not goal_of(self.request).fair or not counts_all_limits(problem):
             return
         reached = reached_levels(self._best().objective)[0] if self.plans else 0.0
-        self.progress(0.6, "Pricing shares")
+        self.progress(0.3, "Pricing shares")
         with self.watch.searching():
             bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
         self.details["priced_value"] = bound
