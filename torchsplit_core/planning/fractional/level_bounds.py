@@ -17,6 +17,7 @@ columns come one by one:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -52,15 +53,17 @@ LEVEL_STEP = 1e-3
 
 def bound_level(problem: Problem, reached: float, known_bound: float, deadline: float) -> float:
     """The lowest level refuted by the deadline (time.perf_counter), or `known_bound`; a plan has `reached`."""
-    if known_bound - reached <= LEVEL_STEP * known_bound:
+    if not math.isfinite(known_bound) or known_bound - reached <= LEVEL_STEP * known_bound:
         return known_bound
     pricing = _Pricing(problem)
     if len(pricing.options) < len(problem.request.models):
         return known_bound
     low, high, prices = reached, known_bound, pricing.first_prices()
-    while high - low > LEVEL_STEP * high and time.perf_counter() < deadline:
+    # Where no level above 0 is possible, halving would not end.
+    while high - low > LEVEL_STEP * max(high, LEVEL_STEP * known_bound) and time.perf_counter() < deadline:
         level = (low + high) / 2
-        refuted, prices = pricing.refute(level_rates(problem, level), prices, deadline)
+        rates = {model: rate for model, rate in level_rates(problem, level).items() if rate > 0}
+        refuted, prices = pricing.refute(rates, prices, deadline)
         low, high = (low, level) if refuted else (level, high)
     return high
 

@@ -63,7 +63,7 @@ MAX_EXACT_TENANCIES = 3000
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
 
-PRICE_SHARE = 0.3
+PRICE_SHARE = 0.15
 """Part of the remaining time for refuting levels by prices."""
 
 DIVE_SHARE = 0.3
@@ -165,6 +165,10 @@ class _SearchSteps:
     details: dict[str, str | int | float]
     plans: list[PlanOutcome] = field(default_factory=list)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = field(default_factory=dict)
+    pooled_bound: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pooled_bound = self.relaxation.bounds[0] if self.relaxation.bounds else None
 
     @property
     def request(self) -> PlanRequest:
@@ -229,7 +233,8 @@ class _SearchSteps:
 
     def _count_tenancies(self) -> bool:
         """Count tenancies by pool, then search the concrete model of these layouts and tenants."""
-        known = self.relaxation.bounds[0] if self.relaxation.bounds else None
+        # The scale of levels: what was priced since is no better one.
+        known = self.pooled_bound
         if known is None:
             return False
         problem = self.formulation.problem
@@ -240,7 +245,7 @@ class _SearchSteps:
             counts = count_tenancies(problem, known, seconds, start=start)
             if counts is None:
                 return False
-            self._tighten(known, counts.bound)
+            self._tighten(counts.bound)
             longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
             joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
         self.details["counted"], self.details["counted_value"] = counts.status, counts.value
@@ -251,12 +256,12 @@ class _SearchSteps:
             if item is not None
         )
 
-    def _tighten(self, known: float, bound: float) -> None:
-        """Take the bound of the first level, where it is tighter than the `known` one."""
-        goal = goal_of(self.request)
+    def _tighten(self, bound: float) -> None:
+        """Take the bound of the first level, where it is tighter than the known one."""
+        goal, known = goal_of(self.request), self.relaxation.bounds[0]
         # Slightly looser, so that rounding never cuts off a plan that reaches it.
         bound *= 1 - TOLERANCE if goal.minimised else 1 + TOLERANCE
-        if not goal.better((known,), (bound,)):
+        if known is None or not goal.better((known,), (bound,)):
             return
         self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
         self.plans[:] = [_with_bound(item, bound) for item in self.plans]
@@ -304,10 +309,7 @@ class _SearchSteps:
 
     def _price_levels(self) -> None:
         """Refute levels above the best plan's."""
-        problem, known = (
-            self.formulation.problem,
-            self.relaxation.bounds[0] if self.relaxation.bounds else None,
-        )
+        problem, known = self.formulation.problem, self.pooled_bound
         if known is None or not goal_of(self.request).fair or not counts_all_limits(problem):
             return
         reached = reached_levels(self._best().objective)[0] if self.plans else 0.0
@@ -315,7 +317,7 @@ class _SearchSteps:
         with self.watch.searching():
             bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
         self.details["priced_value"] = bound
-        self._tighten(known, bound)
+        self._tighten(bound)
 
     def _dive(self) -> bool:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
