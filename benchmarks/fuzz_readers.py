@@ -13,6 +13,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,10 @@ def cells() -> Read:
     from torchsplit_core.placement.request.fleets import matrix_of_csv
     from torchsplit_core.strategy.estimated_table import estimate_table
     from torchsplit_core.tables.arrival_times import arrival_times
+    from torchsplit_core.tables.job_history.hourly_figures import hour_rows, hours_csv
+    from torchsplit_core.tables.job_history.job_classes import jobs_by_class
+    from torchsplit_core.tables.job_history.observed_hours import observed_hours
+    from torchsplit_core.tables.job_history.read_files import read_history
 
     def training(data: bytes) -> None:
         found = estimate_table(_text(data))
@@ -104,8 +109,19 @@ def cells() -> Read:
         for times in arrival_times(data, "the file").values():
             assert all(map(math.isfinite, times)) and list(times) == sorted(times), "times that fall"
 
+    def jobs(data: bytes) -> None:
+        files = [("the file", text) for text in _text(data).split("\n---\n")]
+        history = read_history(files, skip_bad=True)
+        observed = observed_hours(history)
+        rows = hour_rows(jobs_by_class(history.jobs, "job-name"), history.samples, observed, "job-name")
+        assert hours_csv(rows).count("\n") >= 49, "not every hour of a class and of all"
+        for row in rows:
+            figures = [value for value in astuple(row) if isinstance(value, float)]
+            assert all(math.isfinite(value) and value >= 0 for value in figures), row
+
     readers: dict[bytes, Read] = {
         b"arrivals": arrivals,
+        b"jobs": jobs,
         b"training": training,
         b"matrix": lambda data: _taken(matrix_of_csv(_text(data), "the file")),
     }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tools.example_history import history, job_profiles
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
 from torchsplit_core.evaluation.run import evaluate
@@ -310,6 +311,12 @@ def write_mixes() -> None:
         write_file(mix, FOLDER / "mixes" / f"{name}.json")
 
 
+def write_history() -> None:
+    """A generated job history."""
+    for name, text in zip(("sacct", "dcgm", "job_profiles"), (*history(), job_profiles()), strict=True):
+        (FOLDER / "history" / f"{name}.csv").write_text(text, encoding="utf-8")
+
+
 def write_routes() -> None:
     """Routes to the diamond's parts."""
     write_file(routes(), FOLDER / "routes.json")
@@ -341,6 +348,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "placements": write_placements,
     "simulation": write_simulation,
     "strategy": write_strategy,
+    "history": write_history,
     "routes": write_routes,
     "transition": write_transition,
     "host-state": write_host_state,

@@ -47,6 +47,8 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("import", "profiles/other_columns.csv"), ()),
     (("import", "profiles/measured.csv"), ()),
     (("estimate", "profiles/measured.csv", "profiles/query.csv"), ()),
+    (("import", "history/job_profiles.csv"), ()),
+    (("history", "history/sacct.csv", "history/dcgm.csv", "--request", "plan_request.json"), ()),
     (("partition", "partition_request.json"), ()),
     (("draw", "graph.json"), ()),
     (("strategy", "strategy_request.json", "--export", "{out}.py"), ()),

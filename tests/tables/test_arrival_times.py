@@ -24,6 +24,10 @@ def test_seconds_stand_as_they_are(tmp_path, text):
     assert read(tmp_path, text) == {None: (0.5, 0.75, 0.75)}
 
 
+def test_a_time_of_a_vast_exponent_is_read_at_once(tmp_path):
+    assert read(tmp_path, "time_s\n1e-777777777777777\n0e999999999\n") == {None: (0.0, 0.0)}
+
+
 def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path):
     text = (
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"

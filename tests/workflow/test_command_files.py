@@ -21,6 +21,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "import": (("rows", "predicted rows", "profile"), ("profile",)),
     "estimate": (("rows",), ("predicted rows",)),
     "request": (("profile", "partition"), ("plan request",)),
+    "history": (("job history", "plan request"), ("hours", "plan request")),
     "plan": (("plan request",), ("plan", "plan request")),
     "sweep": (("plan request",), ("sweep",)),
     "transition": (("plan", "plan request", "host state"), ("transition",)),
@@ -42,8 +43,8 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
-    "picture", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program", "fleet files",
-    "weights", "transition", "site program", "boot unit",
+    "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
+    "fleet files", "weights", "transition", "site program", "boot unit",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -146,6 +147,14 @@ def plans(walk: Walk) -> None:
         "plan", request, "--plan-at", "low", o="plan=low.json", save_request="plan request=low_request.json"
     )
     low = (walk("low.json"), "--request", walk("low_request.json"))
+    jobs = walk.has("sacct.csv", "job history", "")
+    jobs.write_text((EXAMPLES / "history" / "sacct.csv").read_text())
+    walk.go("history", jobs, o="hours=hours.csv")
+    walk.go(
+        "history", jobs, "--request", request, "--map", "bert=diamond", "--peak",
+        o="plan request=week_request.json",
+    )  # fmt: skip
+    walk.go("plan", walk("week_request.json"), o="plan=week.json")
     walk.go("sweep", request, "--vary", "demand:diamond=1,2", o="sweep=sweep.csv")
     few = ("--requests", "200", "--replications", "1")
     walk.go(
@@ -214,7 +223,7 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    assert walk.written - {("", "strategy request"), ("", "training rows")} == writes - {
+    assert walk.written - {("", "strategy request"), ("", "training rows"), ("", "job history")} == writes - {
         ("train", "run"), ("weights", "weights"), ("evaluate", "evaluation"),
     }  # fmt: skip
     # Of several that write a kind each one's is read, by one command at least.

@@ -145,6 +145,13 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
+        "torchsplit_core.cli.job_history.command:add_history_command",
+        (_output_options,),
+        {
+            "history": "demand over the day of a site's job history (Slurm, DCGM), as a table or in a plan request"
+        },
+    ),
+    (
         "torchsplit_core.cli.training.estimates:add_training_commands",
         (_trust_options, _output_options),
         {

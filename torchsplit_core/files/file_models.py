@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from operator import or_
-from types import GenericAlias, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, create_model
@@ -175,11 +175,20 @@ def checked_type(annotation: Any, earlier: bool = False, marks: tuple[Any, ...] 
         others = [checked_type(part, earlier) for part in inner if not _is_value(part)]
         if len(values) > 1:
             values = [_union([part for part in inner if _is_value(part)], values)]
-        checked = reduce(or_, values + others)
+        if values and others and NoneType not in others:
+            checked = _value_or_plain(values[0], reduce(or_, others))
+        else:
+            checked = reduce(or_, values + others)
     for mark in marks:
         checked = _limited(checked, mark)
     # Not pydantic's tuple: beside its first fault it complains of a least length.
     return Annotated[checked, AfterValidator(tuple)] if origin is tuple else checked
+
+
+def _value_or_plain(value: Any, plain: Any) -> Any:
+    """An object where a file has one, else something plain, so that a fault is of what the file has."""
+    members = Annotated[value, Tag("value")] | Annotated[plain, Tag("plain")]
+    return Annotated[members, Discriminator(lambda data: "value" if isinstance(data, Mapping) else "plain")]
 
 
 def _union(kinds: list[type], checked: list[Any]) -> Any:

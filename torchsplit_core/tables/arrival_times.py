@@ -98,9 +98,10 @@ def _seconds(cell: str, where: str) -> Fraction:
         since = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
         return Fraction(since) + Fraction(f"0{part}" if part else "0")
     try:
-        parse_number(cell, decimal_comma=False)
+        number = parse_number(cell, decimal_comma=False)
     except CellFault as fault:
         raise InputFault(
             where, f"{quoted(cell)} is neither seconds nor a timestamp", "Correct the cell."
         ) from fault
-    return Fraction(cell)
+    # Of an exponent such as 1e-999999999 Fraction would write out every digit.
+    return Fraction(cell) if number else Fraction(0)

@@ -23,11 +23,14 @@ MOST_COLUMNS = 1000
 MOST_CELLS = 4_000_000
 """Twenty columns at LARGEST_TABLE_ROWS; a parsed cell takes 20 times the memory of its two bytes in the file."""
 
-DELIMITERS = ("\t", ";", ",")
+DELIMITERS = ("\t", ";", ",", "|")
 """In order of preference if they occur equally often: a comma may also be part of a number or a name."""
 
-_SMALLER = "Split it by model; each part becomes a profile of its own."
-_EXPORT = "Export the sheet as CSV (UTF-8), columns separated by commas, semicolons or tabs."
+UNQUOTED = "|"
+"""The delimiter of `sacct --parsable2` and its like, whose quotes are plain characters."""
+
+_SMALLER = "Split it into smaller files."
+_EXPORT = "Export the sheet as CSV (UTF-8), columns separated by commas, semicolons, tabs or |."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Sheet:
 
     @property
     def decimal_comma(self) -> bool:
-        return self.delimiter != ","
+        return self.delimiter in ("\t", ";")
 
 
 def decode(data: bytes, origin: str = "the file") -> str:
@@ -80,7 +83,12 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
         raise InputFault(origin, f"has about {marks:,} cells, more than {MOST_CELLS:,}", _SMALLER)
     header: tuple[str, ...] | None = None
     records: list[Record] = []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_NONE if delimiter == UNQUOTED else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
     begins = 1
     try:
         for cells in reader:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         TableThroughput,
         ThroughputRow,
     )
+    from torchsplit_core.values.plan.demand_over_day import DemandLevels, DemandWindow
     from torchsplit_core.values.plan.explanation import (
         ChangeEffect,
         LayoutReason,
@@ -156,6 +157,8 @@ __all__ = [
     "ColocationMode",
     "Conflict",
     "Demand",
+    "DemandLevels",
+    "DemandWindow",
     "DeterministicArrivals",
     "Device",
     "DeviceKind",
@@ -291,6 +294,7 @@ __getattr__ = on_demand(
             "PlacementFrontier PlacementGpu PlacementModel PlacementOutcome PlacementRequest PlacementSolver "
             "RooflineGpu RooflineThroughput TableThroughput ThroughputRow"
         ),
+        "plan.demand_over_day": "DemandLevels DemandWindow",
         "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",

@@ -12,9 +12,9 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.tenancy_counts import (
-    _dual_feasible,
     count_tenancies,
     counts_of,
+    dual_feasible,
     longest_latencies,
 )
 from torchsplit_core.planning.problem.build import build_problem
@@ -63,8 +63,8 @@ def test_parts_that_fit_into_a_slice_fit_by_every_function():
         cuts = sorted(rng.random() for _ in range(rng.randint(1, 6)))
         parts = [end - begin for begin, end in zip([0.0, *cuts], cuts, strict=False)]
         for k in range(1, 6):
-            assert sum(_dual_feasible(k, part) for part in parts) <= 1 + 1e-9
-    assert [_dual_feasible(1, part) for part in (0.4, 0.5, 0.6)] == [0.0, 0.5, 1.0]
+            assert sum(dual_feasible(k, part) for part in parts) <= 1 + 1e-9
+    assert [dual_feasible(1, part) for part in (0.4, 0.5, 0.6)] == [0.0, 0.5, 1.0]
 
 
 def test_without_known_memory_shared_slices_are_planned_as_whole_ones():

@@ -149,7 +149,7 @@ def test_what_does_not_apply_is_left_to_the_program():
     assert [planned(other, 2.0) for other in others] == [None] * len(others)
 
 
-@repeated("seed", range(2), kept=1)
+@repeated("seed", range(2), kept=0)  # nothing proves it, so it searches until its time is over
 def test_large_fleet_ends_near_its_bound(seed):
     """With eight pairs there are 163 sets of members that a GPU may have, each with every layout."""
     request = fleet_instance(24, 64, seed=seed, family=Family(pairs=8, kind="max_min"), seconds=60)

@@ -28,8 +28,8 @@ YOUNGER = {
     "allowed": True, "cut_bytes_per_request": (), "low_rps": None, "pace": None, "high_rps": None,
     "node": None, "mig": True, "survives": 0, "source": None, "max_response_ms": None,
     "response_percentile": 95.0, "arrivals": None, "nodes": (), "plan_at": "nominal",
-    "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0, "current": None,
-    "max_touched_gpus": None,
+    "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0, "max_touched_gpus": None,
+    "current": None, "demand_windows": (), "demand_samples": (),
 }  # fmt: skip
 
 

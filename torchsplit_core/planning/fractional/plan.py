@@ -3,10 +3,11 @@
 0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
-3. Counted: tenancies by pool (tenancy_counts.py), a tighter bound, and the concrete model of its layouts and tenants.
-4. Exclusive: whole slices, as another plan to start from.
-5. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
-6. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+3. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
+4. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
+5. Exclusive: whole slices, as another plan to start from.
+6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
+7. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
@@ -25,6 +26,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
+from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
@@ -32,6 +34,7 @@ from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.fractional.tenancy_counts import (
     TenancyCounts,
     count_tenancies,
+    counts_all_limits,
     counts_of,
     longest_latencies,
 )
@@ -59,6 +62,9 @@ MAX_EXACT_TENANCIES = 3000
 
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
+
+PRICE_SHARE = 0.15
+"""Part of the remaining time for refuting levels by prices."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -159,6 +165,10 @@ class _SearchSteps:
     details: dict[str, str | int | float]
     plans: list[PlanOutcome] = field(default_factory=list)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = field(default_factory=dict)
+    pooled_bound: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pooled_bound = self.relaxation.bounds[0] if self.relaxation.bounds else None
 
     @property
     def request(self) -> PlanRequest:
@@ -167,7 +177,10 @@ class _SearchSteps:
 
     def run(self) -> FractionalResult:
         """Run each step until one reaches the optimum."""
-        if self._pack_relaxation() or self._count_tenancies() or self._plan_exclusive():
+        if self._pack_relaxation():
+            return self._result()
+        self._price_levels()
+        if self._count_tenancies() or self._plan_exclusive():
             return self._result()
         if self._dive():
             return self._result()
@@ -220,7 +233,8 @@ class _SearchSteps:
 
     def _count_tenancies(self) -> bool:
         """Count tenancies by pool, then search the concrete model of these layouts and tenants."""
-        known = self.relaxation.bounds[0] if self.relaxation.bounds else None
+        # The scale of levels: what was priced since is no better one.
+        known = self.pooled_bound
         if known is None:
             return False
         problem = self.formulation.problem
@@ -231,7 +245,7 @@ class _SearchSteps:
             counts = count_tenancies(problem, known, seconds, start=start)
             if counts is None:
                 return False
-            self._tighten(known, counts.bound)
+            self._tighten(counts.bound)
             longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
             joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
         self.details["counted"], self.details["counted_value"] = counts.status, counts.value
@@ -242,12 +256,12 @@ class _SearchSteps:
             if item is not None
         )
 
-    def _tighten(self, known: float, bound: float) -> None:
-        """Take the bound of the first level, where it is tighter than the `known` one."""
-        goal = goal_of(self.request)
+    def _tighten(self, bound: float) -> None:
+        """Take the bound of the first level, where it is tighter than the known one."""
+        goal, known = goal_of(self.request), self.relaxation.bounds[0]
         # Slightly looser, so that rounding never cuts off a plan that reaches it.
         bound *= 1 - TOLERANCE if goal.minimised else 1 + TOLERANCE
-        if not goal.better((known,), (bound,)):
+        if known is None or not goal.better((known,), (bound,)):
             return
         self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
         self.plans[:] = [_with_bound(item, bound) for item in self.plans]
@@ -292,6 +306,18 @@ class _SearchSteps:
             exclusive_result.assignment,
             LevelsResult(),
         )
+
+    def _price_levels(self) -> None:
+        """Refute levels above the best plan's."""
+        problem, known = self.formulation.problem, self.pooled_bound
+        if known is None or not goal_of(self.request).fair or not counts_all_limits(problem):
+            return
+        reached = reached_levels(self._best().objective)[0] if self.plans else 0.0
+        self.progress(0.3, "Pricing shares")
+        with self.watch.searching():
+            bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
+        self.details["priced_value"] = bound
+        self._tighten(bound)
 
     def _dive(self) -> bool:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.

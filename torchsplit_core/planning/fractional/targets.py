@@ -31,7 +31,7 @@ def targets(problem: Problem, bounds: Sequence[float | None], best: PlanOutcome 
         for part in LEVEL_STEPS:
             level = bound - part * (bound - low)
             if level > low * (1 + TOLERANCE):
-                yield _level_rates(problem, level), fleet_cost
+                yield level_rates(problem, level), fleet_cost
 
 
 def _cost_targets(problem: Problem, bound: float, reached: float) -> Iterator[Target]:
@@ -48,7 +48,7 @@ def _cost_targets(problem: Problem, bound: float, reached: float) -> Iterator[Ta
         cost += step
 
 
-def _level_rates(problem: Problem, level: float) -> dict[int, float]:
+def level_rates(problem: Problem, level: float) -> dict[int, float]:
     """The rates that put every model at this level, and no lower than its minimum."""
     rates = {}
     for number, spec in enumerate(problem.request.models):

@@ -85,9 +85,7 @@ def count_tenancies(
     `known_bound` is a bound of the objective, which sets the scale of levels. With `longest` the cases given have no
     other longest latencies than those, and `bound` bounds nothing else. `start` is a plan to begin with.
     """
-    request = problem.request
-    penalised = request.objective.memory_violation_penalty is not None
-    if penalised or requires_resilience(request) or has_tiers(request) or not math.isfinite(known_bound):
+    if not counts_all_limits(problem) or not math.isfinite(known_bound):
         return None
     if not problem.choices or known_bound <= 0:
         return None
@@ -99,6 +97,13 @@ def count_tenancies(
     except ProgramRejected:
         return None
     return program.read(solution) if len(solution.values) else None
+
+
+def counts_all_limits(problem: Problem) -> bool:
+    """Whether the request has no penalties, no survival and no tiers, which counts do not know."""
+    request = problem.request
+    penalised = request.objective.memory_violation_penalty is not None
+    return not (penalised or requires_resilience(request) or has_tiers(request))
 
 
 def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | None:
@@ -316,7 +321,7 @@ class _CountProgram:
         for part_of in (least, {u: memory[u] / size for u in numbers}):
             parts = {u: 1.0 if alone[u] else min(1.0, part_of[u]) for u in numbers}
             for k in PACKING_CLASSES:
-                at_most(1.0, [(self.counts + u, _dual_feasible(k, part)) for u, part in parts.items()])
+                at_most(1.0, [(self.counts + u, dual_feasible(k, part)) for u, part in parts.items()])
 
     def _add_models(self) -> None:
         specs = self.problem.request.models
@@ -370,7 +375,7 @@ class _CountProgram:
                     self.rows.add_row(-INF, 0.0, pair, [1.0, -float(most * len(group.gpu_ids))])
 
 
-def _dual_feasible(k: int, part: float) -> float:
+def dual_feasible(k: int, part: float) -> float:
     """f_k of a part of a slice: the part itself if (k + 1) · part is whole, else ⌊(k + 1) · part⌋ / k."""
     scaled = (k + 1) * part
     return part if abs(scaled - round(scaled)) < 1e-9 else math.floor(scaled) / k

@@ -17,6 +17,7 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
         *_free_transfers(request, gpus),
         *_large_batches(request, gpus),
         *_response_limits(request),
+        *_demand_over_day(request),
     )
 
 
@@ -25,6 +26,13 @@ def _response_limits(request: PlanRequest) -> Iterator[str]:
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
         yield f"{', '.join(names)}: waiting was not counted, so max_response_ms may not hold."
+
+
+def _demand_over_day(request: PlanRequest) -> Iterator[str]:
+    """Warn of demands over the day, of which one plan for `demand_rps` takes no notice."""
+    names = [model.name for model in request.models if model.demand_windows or model.demand_samples]
+    if names:
+        yield f"{', '.join(names)}: planned for demand_rps alone; demand_windows and demand_samples are not used."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:

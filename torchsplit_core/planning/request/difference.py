@@ -138,6 +138,10 @@ def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator
         ):
             yield from _field_change("models", f"{label} of {name}", was, now, (field,), unit)
         yield from _arrivals(name, was, now)
+        for field, noun in (("demand_windows", "windows"), ("demand_samples", "samples")):
+            if getattr(was, field) != getattr(now, field):
+                counts = (f"{len(getattr(model, field))} {noun}" for model in (was, now))
+                yield RequestChange("models", f"demand over the day of {name}", *counts)
         yield from _variants(name, was, now)
 
 

@@ -31,6 +31,8 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "arrivals": None,
         "bytes_per_request": None,
         "tier": 0.0,
+        "demand_windows": [],
+        "demand_samples": [],
     },
     Objective: {"survives": 0.0, "max_touched_gpus": None},
     FleetEntry: {"node": None, "mig": True},

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.planning.request.colocation_index import flows_of, members_of
+from torchsplit_core.planning.request.demand_windows import check_demand_over_day
 from torchsplit_core.planning.request.fleet import is_unpartitioned, list_gpus
 from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
 from torchsplit_core.values import (
@@ -55,6 +56,7 @@ def validate(request: PlanRequest) -> None:
     _check_unique("models", "model", [model.name for model in request.models])
     for model in request.models:
         _check_model(model)
+    check_demand_over_day(request.models)
     _check_tiers(request)
     _check_colocations(request)
     _check_current(request)

@@ -21,6 +21,7 @@ from torchsplit_core.values.fields import (
     Whole,
 )
 from torchsplit_core.values.hardware import WHOLE_GPU
+from torchsplit_core.values.plan.demand_over_day import DemandWindow
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.plan.host_state import HostState
 from torchsplit_core.values.profile import Basis, Pace
@@ -99,7 +100,8 @@ class PlanModel:
     `response_percentile` of its clients' waiting time, queues included, for requests that arrive by `arrivals` (None:
     Poisson at `demand_rps`). `bytes_per_request`: of a request's inputs and outputs, which pass the front; None:
     unknown. With leximin and max_min, models of a higher `tier` are served up to their demand before those of a lower
-    one get more.
+    one get more. `demand_windows`: its demand by time of day. `demand_samples`: requests/s at moments of a history, the
+    k-th entries of all models at the same one.
     """
 
     name: Name
@@ -115,6 +117,8 @@ class PlanModel:
     arrivals: Added[Arrivals | None] = None
     bytes_per_request: Added[Amount | None] = None
     tier: Added[Tier] = 0
+    demand_windows: Added[tuple[DemandWindow, ...]] = ()
+    demand_samples: Added[tuple[Amount, ...]] = ()
 
     @property
     def expected_arrivals(self) -> Arrivals:

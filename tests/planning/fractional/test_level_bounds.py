@@ -1,0 +1,149 @@
+"""Bounds by prices of shares: against every plan, against every pattern, and their arithmetic."""
+
+import itertools
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet_instances import Family, fleet_instance
+from tests.support.planning.requests import A30
+from tests.support.planning.shared_oracle import best_shared
+from tests.support.planning.shared_requests import small
+from tests.support.seeds import repeated
+from torchsplit_core.planning.fractional.level_bounds import bound_level
+from torchsplit_core.planning.fractional.model_patterns import (
+    RESOURCES,
+    EndArrays,
+    cheapest_pattern,
+    list_options,
+    pattern_takes,
+    share_steps,
+)
+from torchsplit_core.planning.fractional.relaxation import aggregate_shares
+from torchsplit_core.planning.fractional.tenancy_counts import dual_feasible
+from torchsplit_core.planning.patterns.capacity import fleet_capacity
+from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.values import FleetEntry, Objective, PlanModel, PlanRequest, Point, Stage, Variant
+
+
+def crowded(seed: int) -> PlanRequest:
+    """Two or three models on one A30, with coarse latencies and memories, so that shares meet thirds and halves."""
+    rng = random.Random(f"crowded{seed}")
+    layouts = rng.choice([(("4g.24gb",),), (("2g.12gb", "2g.12gb"),)])
+    sizes = {"4g.24gb": 24, "2g.12gb": 12}
+    models = []
+    for number in range(rng.choice((2, 3))):
+        points = tuple(
+            Point(A30, name, batch, float(rng.randint(5, 40) * batch), 10.0 * rng.randint(1, 6),
+                  memory_gib=rng.choice((None, *(sizes[name] / part for part in (2, 2, 3, 4, 6)))))
+            for name in dict.fromkeys(layouts[0])
+            for batch in (1, 2)
+        )  # fmt: skip
+        limit = rng.choice((None, 60.0, 60.0, 90.0, 120.0))
+        variant = Variant("whole", (Stage("whole", points),))
+        models.append(
+            PlanModel(f"m{number}", (variant,), demand_rps=10.0 * rng.randint(1, 6), max_latency_ms=limit)
+        )
+    return PlanRequest(
+        (FleetEntry(A30, layouts=layouts),),
+        tuple(models),
+        objective=Objective("max_min"),
+        sharing="fractional",
+        max_tenants_per_slice=rng.choice((None, None, 2)),
+    )
+
+
+def _refuted_level(request: PlanRequest, best: float) -> float:
+    return bound_level(build_problem(request), 0.5 * best, 2.0 * best, math.inf)
+
+
+@pytest.mark.slow
+@repeated("seed", range(120), kept=15)
+def test_no_plan_is_above_the_bound(seed):
+    request = crowded(seed)
+    best = best_shared(request)
+    if best is not None and best[0] > 0:
+        assert best[0] * (1 - 1e-9) <= _refuted_level(request, best[0])
+
+
+@pytest.mark.slow
+@repeated("seed", range(60), kept=10)
+def test_no_plan_of_several_stages_is_above_the_bound(seed):
+    request = small(seed, "max_min")
+    best = best_shared(request)
+    if best is not None and best[0] > 0:
+        assert best[0] * (1 - 1e-9) <= _refuted_level(request, best[0])
+
+
+def _cost(stage, prices, use, share):
+    return float((pattern_takes(stage, use, share) * prices[stage.pools[use]]).sum())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_pattern_is_cheaper_than_the_cheapest(seed):
+    rng = random.Random(seed)
+    problem = build_problem(crowded(seed))
+    capacity = fleet_capacity(problem)
+    for options in list_options(problem, capacity).values():
+        scale = np.array([rng.choice((0.0, 1.0)) for _ in range(RESOURCES)])
+        prices = scale * [[rng.random() for _ in range(RESOURCES)] for _ in capacity.pools]
+        prices[:, 0] += 0.05
+        fastest = max(float(option.stages[0].rates.max()) for option in options)
+        rate = fastest * rng.choice((0.3, 0.5, 0.8, 1.3))
+        cheapest = cheapest_pattern(options, EndArrays(options), prices, rate)
+        assert cheapest.cost == pytest.approx(cheapest.bound)
+        chosen = options[cheapest.option].stages[0]
+        gain = sum(chosen.rates[use] * share for _, use, share in cheapest.tenancies)
+        total = sum(_cost(chosen, prices, use, share) for _, use, share in cheapest.tenancies)
+        assert gain >= rate * (1 - 1e-9)
+        assert total == pytest.approx(cheapest.cost)
+        assert all(chosen.least - 1e-9 <= share <= 1 for _, _, share in cheapest.tenancies)
+        for option in options:
+            stage = option.stages[0]
+            shares = [stage.least + (1 - stage.least) * step / 12 for step in range(13)]
+            every = [
+                (stage.rates[use] * share, _cost(stage, prices, use, share))
+                for use in range(len(stage.choices))
+                for share in ([1.0] if stage.alone[use] else shares)
+            ]
+            for count in (1, 2):
+                for tenancies in itertools.combinations_with_replacement(every, count):
+                    if sum(given for given, _ in tenancies) >= rate:
+                        assert sum(cost for _, cost in tenancies) >= cheapest.bound * (1 - 1e-9)
+
+
+def test_a_rate_of_thousands_of_slices_has_a_pattern_and_a_bound():
+    problem = build_problem(crowded(1))
+    capacity = fleet_capacity(problem)
+    options = list_options(problem, capacity)[0]
+    fastest = max(float(option.stages[0].rates.max()) for option in options)
+    prices = np.zeros((len(capacity.pools), RESOURCES))
+    prices[:, 0] = 1.0
+    cheapest = cheapest_pattern(options, EndArrays(options), prices, 3000.5 * fastest)
+    assert 3000 <= cheapest.bound <= cheapest.cost <= 3001
+    assert len(cheapest.tenancies) >= 3000
+
+
+def test_a_share_takes_no_more_than_its_dual_feasible_function():
+    shares = [step / 120 for step in range(1, 121)] + [random.Random(3).random() for _ in range(200)]
+    for share, steps in zip(shares, share_steps(np.array(shares)).tolist(), strict=True):
+        for k, step in enumerate(steps, start=1):
+            just_below = dual_feasible(k, share - 1e-7)
+            assert step <= dual_feasible(k, share) + 1e-12
+            assert share == 1 or step == pytest.approx(just_below, abs=1e-6)
+
+
+def test_limits_are_bounded_closer_than_by_pooled_shares():
+    family = Family(kind="max_min", sharing="fractional", limits=True)
+    problem = build_problem(fleet_instance(3, 1, seed=3, family=family))
+    pooled = aggregate_shares(problem, math.inf)
+    assert pooled is not None
+    assert bound_level(problem, 0.5 * pooled.bound, pooled.bound, math.inf) < 0.98 * pooled.bound
+
+
+def test_a_search_without_time_refutes_nothing():
+    problem = build_problem(fleet_instance(4, 2, seed=3, family=Family(sharing="fractional", limits=True)))
+    assert bound_level(problem, 0.1, 0.6, time.perf_counter() - 1) == 0.6

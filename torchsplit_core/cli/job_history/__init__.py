@@ -1,0 +1,1 @@
+"""The command history: from the job history of a site to its demand over the day."""

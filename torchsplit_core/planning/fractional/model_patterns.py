@@ -1,0 +1,356 @@
+"""What a model takes of shared slices to reach a rate: its options, and their cheapest pattern at given prices.
+
+A *pattern* of a model is a set of tenancies that give each of its stages the rate wanted. All its shares suit the
+longest latency in use, so patterns are sought for each *option*: a case with a range of the longest latency, whose
+lower end is the least share and whose upper end says which points may be used. Of a slice a tenancy with share x takes
+
+| resource | amount |
+|---|---|
+| share | x |
+| memory | memory / the slice's |
+| tenants | 1 / the most tenants |
+| share[k], memory[k] | f_k of the share or of the part of the memory, k = 1 … |
+
+of which the tenants of a slice take at most 1 each. f_k is a dual feasible function (tenancy_counts.py), constant
+between multiples of 1/(k + 1); at a multiple the value just below it is taken, so that what a share takes jumps after
+it. A tenancy with unknown memory takes all of everything. Patterns cost what they take at prices of a pool's resources
+(level_bounds.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.planning.fractional.tenancy_counts import dual_feasible, latency_part
+from torchsplit_core.planning.patterns.capacity import FleetCapacity
+from torchsplit_core.planning.problem.build import Problem
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+CLASSES = 5
+"""Dual feasible functions of the share, and of the memory."""
+
+RESOURCES = 3 + 2 * CLASSES
+"""share, memory, tenants, share[k], memory[k]."""
+
+MAX_RANGES = 64
+"""Ranges of the longest latency of a case; above, neighbouring latencies share one."""
+
+MAX_STEPS = 2000
+"""Steps of the search for a cheapest pattern, after which a lower bound of its cost is given."""
+
+MAX_TENANCIES = 200
+"""Tenancies up to which each is chosen; above, the rest of a stage's rate is given by its cheapest end."""
+
+WHOLE = 1e-9
+"""Distance from a whole number that counts as rounding."""
+
+_K = np.arange(1, CLASSES + 1)
+_BREAKS = sorted({j / (k + 1) for k in _K.tolist() for j in range(1, k + 1)})
+
+
+@dataclass(frozen=True)
+class StageUses:
+    """The choices (their indices) of a stage of an option: pool, rate of a whole slice, and what a tenancy takes.
+
+    `taken` (uses × RESOURCES) is without what grows with the share. The ends are the shares between which share[k] is
+    constant: use, share, and all that is taken there (ends × RESOURCES).
+    """
+
+    choices: Integers
+    pools: Integers
+    rates: Vector
+    taken: Vector
+    alone: NDArray[np.bool_]
+    least: float
+    end_uses: Integers
+    end_shares: Vector
+    end_taken: Vector
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to run a model: a case with a range of its longest latency, and the uses of its stages."""
+
+    case: int
+    stages: tuple[StageUses, ...]
+
+
+class EndArrays:
+    """The ends of all options of a model as arrays, by which most options are passed over."""
+
+    def __init__(self, options: list[Option]) -> None:
+        stages = [stage for option in options for stage in option.stages]
+        self.pools = np.concatenate([stage.pools[stage.end_uses] for stage in stages])
+        self.taken = np.concatenate([stage.end_taken for stage in stages])
+        rates = np.concatenate([stage.rates[stage.end_uses] * stage.end_shares for stage in stages])
+        self.rates: Vector = np.maximum(rates, WHOLE)
+        sizes = [len(stage.end_uses) for stage in stages]
+        self.stage_starts = np.cumsum([0, *sizes[:-1]])
+        self.option_starts = np.cumsum([0, *[len(option.stages) for option in options[:-1]]])
+
+    def least_costs(self, prices: Vector, rate: float) -> tuple[Vector, Vector]:
+        """By stage of all options and by option, what `rate` requests/s cost at the cheapest end alone."""
+        costs = (self.taken * prices[self.pools]).sum(axis=1) / self.rates
+        by_stage = np.minimum.reduceat(costs, self.stage_starts) * rate
+        return by_stage, np.add.reduceat(by_stage, self.option_starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern and its cost at some prices, and `bound`, what no pattern costs less than.
+
+    `tenancies`: (stage, use, share) of the option.
+    """
+
+    bound: float
+    cost: float = math.inf
+    option: int = -1
+    tenancies: tuple[tuple[int, int, float], ...] = ()
+
+
+def list_options(problem: Problem, capacity: FleetCapacity) -> dict[int, list[Option]]:
+    """The options by model."""
+    pool_rows = {pool: row for row, pool in enumerate(capacity.pools)}
+    by_stage: dict[tuple[int, int], list[int]] = {}
+    for number, choice in enumerate(problem.choices):
+        if choice.rate_rps > 0:
+            by_stage.setdefault((choice.case, choice.stage), []).append(number)
+    options: dict[int, list[Option]] = {}
+    for number, case in enumerate(problem.cases):
+        stages = [by_stage.get((number, stage), []) for stage in range(case.stages)]
+        if not all(stages):
+            continue
+        parts = [np.array([latency_part(problem, problem.choices[c]) for c in choices]) for choices in stages]
+        quickest = [float(stage_parts.min()) for stage_parts in parts]
+        for low, high in _latency_ranges(parts):
+            uses = []
+            for choices, stage_parts, quick in zip(stages, parts, quickest, strict=True):
+                fits = stage_parts <= high - (sum(quickest) - quick) + WHOLE
+                offered = [choice for choice, fit in zip(choices, fits.tolist(), strict=True) if fit]
+                uses.append(_stage_uses(problem, offered, low, pool_rows))
+            options.setdefault(case.model, []).append(Option(number, tuple(uses)))
+    return options
+
+
+def _latency_ranges(parts: list[Vector]) -> list[tuple[float, float]]:
+    """Ranges that hold every sum of a latency of each stage, as (lowest, highest)."""
+    low, high = sum(float(p.min()) for p in parts), min(1.0, sum(float(p.max()) for p in parts))
+    if len(parts) == 1:
+        sums = sorted(set(np.minimum(parts[0], 1.0).tolist()))
+        size = math.ceil(len(sums) / MAX_RANGES)
+        return [(sums[at], sums[min(at + size, len(sums)) - 1]) for at in range(0, len(sums), size)]
+    if low == high:
+        return [(low, high)]
+    return list(pairwise(np.linspace(low, high, MAX_RANGES // 2 + 1).tolist()))
+
+
+def _stage_uses(
+    problem: Problem,
+    choices: list[int],
+    least: float,
+    pool_rows: Mapping[tuple[int, str], int],
+) -> StageUses:
+    """The undominated choices of a stage, with what they take."""
+    by_pool: dict[int, list[int]] = {}
+    for number in choices:
+        choice = problem.choices[number]
+        by_pool.setdefault(pool_rows[choice.group, choice.profile], []).append(number)
+    undominated: list[int] = []
+    for offered in by_pool.values():
+        ranked = sorted(offered, key=lambda n: (-problem.choices[n].rate_rps, _memory(problem, n)))
+        for at, number in enumerate(ranked):
+            if all(_memory(problem, number) < _memory(problem, other) for other in ranked[:at]):
+                undominated.append(number)
+    count, least = len(undominated), min(1.0, least)
+    memory = np.array([min(1.0, _memory(problem, number)) for number in undominated])
+    alone = np.array([problem.choices[number].needs_own_slice for number in undominated])
+    most = problem.request.max_tenants_per_slice
+    taken = np.zeros((count, RESOURCES))
+    taken[:, 1], taken[:, 2] = memory, 0.0 if most is None else 1.0 / most
+    taken[:, 3 + CLASSES :] = [[dual_feasible(k, part) for k in _K.tolist()] for part in memory.tolist()]
+    end_uses, end_shares = [], []
+    for use in range(count):
+        ends = [1.0] if alone[use] else sorted({least, *(b for b in _BREAKS if b > least + WHOLE), 1.0})
+        end_uses += [use] * len(ends)
+        end_shares += ends
+    uses, shares = np.array(end_uses, dtype=np.int64), np.array(end_shares)
+    end_taken = taken[uses].copy()
+    end_taken[:, 0] = shares
+    end_taken[:, 3 : 3 + CLASSES] = share_steps(shares)
+    end_taken[alone[uses]] = 1.0
+    taken[alone] = 1.0
+    of = [problem.choices[number] for number in undominated]
+    return StageUses(
+        np.array(undominated, dtype=np.int64),
+        np.array([pool_rows[choice.group, choice.profile] for choice in of], dtype=np.int64),
+        np.array([choice.rate_rps for choice in of]),
+        taken,
+        alone,
+        least,
+        uses,
+        shares,
+        end_taken,
+    )
+
+
+def _memory(problem: Problem, number: int) -> float:
+    """The part of a slice's memory; infinite if unknown."""
+    choice = problem.choices[number]
+    size = problem.slice_memory_gib(choice.group, choice.profile)
+    return math.inf if choice.needs_own_slice else choice.memory_gib / size
+
+
+def share_steps(shares: Vector) -> Vector:
+    """f_k just below each share (shares × CLASSES): k · f_k is the largest whole number below (k + 1) · share."""
+    scaled = shares[:, None] * (_K + 1)
+    steps: Vector = np.maximum(np.ceil(scaled - WHOLE * (_K + 1)) - 1, 0.0) / _K
+    return steps
+
+
+def pattern_takes(stage: StageUses, use: int, share: float) -> Vector:
+    """What a tenancy with this share takes (RESOURCES)."""
+    taken: Vector = stage.taken[use].copy()
+    if not stage.alone[use]:
+        taken[0] = share
+        taken[3 : 3 + CLASSES] = share_steps(np.array([share]))[0]
+    return taken
+
+
+def refit(options: list[Option], pattern: Pattern, rate: float) -> Pattern | None:
+    """The pattern for another rate by each stage's last share; None if a whole slice gives too little there."""
+    tenancies: list[tuple[int, int, float]] = []
+    for number, stage in enumerate(options[pattern.option].stages):
+        *others, (_, last, _) = [item for item in pattern.tenancies if item[0] == number]
+        missing = rate - sum(float(stage.rates[use]) * share for _, use, share in others)
+        share = max(missing / float(stage.rates[last]), stage.least)
+        if share > 1:
+            return None
+        tenancies += [*others, (number, last, share)]
+    return replace(pattern, tenancies=tuple(tenancies))
+
+
+def cheapest_pattern(options: list[Option], ends: EndArrays, prices: Vector, rate: float) -> Pattern:
+    """The pattern of least cost that gives every stage `rate` requests/s; `prices` are pools × RESOURCES, ≥ 0."""
+    by_stage, least = ends.least_costs(prices, rate)
+    bound, best = math.inf, Pattern(math.inf)
+    for number in np.argsort(least, kind="stable").tolist():
+        if least[number] >= bound:
+            break
+        searches: list[_CoverSearch] = []
+        for position, stage in enumerate(options[number].stages):
+            # What costs more than the best option leaves for this stage cannot improve it.
+            others = least[number] - by_stage[ends.option_starts[number] + position]
+            limit = best.cost - float(others)
+            searches.append(_CoverSearch(_EndCosts.at(stage, prices, rate), limit).run())
+        bound = min(bound, sum(search.bound for search in searches))
+        cost = sum(search.cost for search in searches)
+        if all(search.best for search in searches) and cost < best.cost:
+            tenancies = [(stage, *item) for stage, search in enumerate(searches) for item in search.best]
+            best = Pattern(cost, cost, number, tuple(tenancies))
+    return replace(best, bound=bound)
+
+
+@dataclass(frozen=True)
+class _EndCosts:
+    """The ends of a stage's uses at some prices, the cheapest for what they give first; a gain of 1 is wanted."""
+
+    stage: StageUses
+    pool_prices: Vector
+    fixed: Vector
+    gains: Vector
+    end_uses: list[int]
+    end_shares: list[float]
+    end_costs: list[float]
+    end_gains: list[float]
+    efficiency: list[float]
+
+    @classmethod
+    def at(cls, stage: StageUses, prices: Vector, rate: float) -> _EndCosts:
+        costs = (stage.end_taken * prices[stage.pools[stage.end_uses]]).sum(axis=1)
+        gains = stage.rates[stage.end_uses] * stage.end_shares / rate
+        useful = np.flatnonzero(stage.end_shares > WHOLE)
+        order = useful[np.argsort(costs[useful] / gains[useful], kind="stable")]
+        pool_prices = prices[stage.pools]
+        return cls(
+            stage,
+            pool_prices,
+            (stage.taken * pool_prices).sum(axis=1),
+            stage.rates / rate,
+            stage.end_uses[order].tolist(),
+            stage.end_shares[order].tolist(),
+            costs[order].tolist(),
+            gains[order].tolist(),
+            (costs[order] / gains[order]).tolist(),
+        )
+
+    @property
+    def least(self) -> float:
+        """A lower bound of the cost of a gain of 1."""
+        return self.efficiency[0]
+
+    def last_costs(self, missing: float) -> tuple[Vector, Vector]:
+        """By use the share that gives what is missing, and its cost; infinite where a whole slice gives less."""
+        stage = self.stage
+        shares = np.maximum(missing / self.gains, stage.least)
+        shares[stage.alone] = np.where(shares[stage.alone] <= 1 + WHOLE, 1.0, 2.0)
+        fits = shares <= 1 + WHOLE
+        shares = np.minimum(shares, 1.0)
+        costs = self.fixed + self.pool_prices[:, 0] * np.where(stage.alone, 0.0, shares)
+        steps = (share_steps(shares) * self.pool_prices[:, 3 : 3 + CLASSES]).sum(axis=1)
+        return shares, np.where(fits, costs + np.where(stage.alone, 0.0, steps), np.inf)
+
+
+@dataclass
+class _CoverSearch:
+    """The cheapest tenancies of a stage that give a gain of 1: all but the last stand at ends.
+
+    Costs are linear between ends, so of the shares of a cheapest pattern at most one is between them.
+    """
+
+    costs: _EndCosts
+    cost: float = math.inf
+    best: tuple[tuple[int, float], ...] = ()
+    steps: int = 0
+    open_bound: float = math.inf
+    chosen: list[tuple[int, float]] = field(default_factory=list)
+
+    def run(self) -> _CoverSearch:
+        """Search, for MAX_STEPS at most."""
+        self._extend(0, 1.0, 0.0)
+        return self
+
+    @property
+    def bound(self) -> float:
+        """No tenancies cost less."""
+        return min(self.cost, self.open_bound)
+
+    def _extend(self, first: int, missing: float, cost: float) -> None:
+        self.steps += 1
+        costs = self.costs
+        if self.steps > MAX_STEPS or len(self.chosen) == MAX_TENANCIES:
+            self.open_bound = min(self.open_bound, cost + missing * costs.least)
+            count = math.ceil(missing / costs.end_gains[0])
+            if cost + count * costs.end_costs[0] < self.cost:
+                self.cost = cost + count * costs.end_costs[0]
+                self.best = (*self.chosen, *[(costs.end_uses[0], costs.end_shares[0])] * count)
+            return
+        shares, last = costs.last_costs(missing)
+        use = int(last.argmin())
+        if cost + last[use] < self.cost:
+            self.cost = cost + float(last[use])
+            self.best = (*self.chosen, (use, float(shares[use])))
+        for number in range(first, len(costs.efficiency)):
+            if cost + missing * costs.efficiency[number] >= self.cost:
+                return
+            if costs.end_gains[number] < missing - WHOLE:
+                self.chosen.append((costs.end_uses[number], costs.end_shares[number]))
+                self._extend(number, missing - costs.end_gains[number], cost + costs.end_costs[number])
+                self.chosen.pop()
