@@ -184,7 +184,7 @@ def _tabs(
         lambda: baselines.render(workspace, name, request, plan),
         lambda: compare.render(workspace, name, plan),
         lambda: manual_tab.render(workspace, name, request, plan),
-        lambda: deploy_page.render(name, plan, request),
+        lambda: deploy_page.render(workspace, name, plan, request),
     )
     for tab, render_tab in zip((*others, files), about_stored, strict=True):
         if tab.open:

@@ -6,12 +6,14 @@ from pathlib import PurePath
 
 from app.session.result_kind import PLACEMENT, SCENARIO, TRAINING
 from app.session.workspace import names, read
+from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
 from torchsplit_core.placement.request.validate import validate as validate_placement
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
+    HostState,
     InputFault,
     PartitionOutcome,
     PlacementFrontier,
@@ -42,6 +44,8 @@ def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
         validate(value)
     if isinstance(value, PlacementRequest):
         validate_placement(value)
+    if isinstance(value, HostState):
+        check_state(value, file)
     stem = PurePath(file).name.partition(".")[0] or "imported"
     name = _name(workspace, kind, value, stem)
     if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:

@@ -14,8 +14,17 @@ from app.session import workspace as workspaces
 from app.session.result_kind import RESULT_KINDS
 from torchsplit_core.workspace.store import Workspace
 
-TAB, VIEW, CUT, MODELS, AT = "tab", "view", "cut", "models", "at"
-QUERY_PARAMETERS = (workspaces.PARAMETER, *(kind.word for kind in RESULT_KINDS), TAB, VIEW, CUT, MODELS, AT)
+TAB, VIEW, CUT, MODELS, AT, FROM = "tab", "view", "cut", "models", "at", "from"
+QUERY_PARAMETERS = (
+    workspaces.PARAMETER,
+    *(kind.word for kind in RESULT_KINDS),
+    TAB,
+    VIEW,
+    CUT,
+    MODELS,
+    AT,
+    FROM,
+)
 """The query parameters that pages set; pages leave others as they are."""
 
 
@@ -60,3 +69,17 @@ def selected_tab(parameter: str, titles: Sequence[str], key: str, first: str | N
     selected = slug(now) if now is not None and now in titles and now != first else None
     st.session_state[seen] = selected
     return selected
+
+
+def selected_choice(parameter: str, key: str) -> str | None:
+    """The choice under a widget's `key`, as the address names it; None without one.
+
+    Call it before drawing the widget. A new address changes the choice; another choice changes the address.
+    """
+    requested = st.query_params.get(parameter)
+    seen = f"{key} in the address"
+    if requested != st.session_state.get(seen) or key not in st.session_state:
+        st.session_state[key] = requested
+    chosen: str | None = st.session_state[key]
+    st.session_state[seen] = chosen
+    return chosen

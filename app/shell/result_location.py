@@ -24,6 +24,7 @@ _TITLES = {
     job_kinds.STRATEGY_STUDY: "Train",
     job_kinds.QUICK_START: "Plan",
     job_kinds.EVALUATE: "Evaluation",
+    job_kinds.APPLY: "Deploy",
     job_kinds.MEASURE: "Run it",
     job_kinds.RUN_HERE: "Run it",
     job_kinds.TRAIN: "Run",

@@ -30,6 +30,7 @@ KIND_WORDS = {
     "strategy": "training strategy",
     "evaluation": "evaluation",
     "measurement": "measured run",
+    "host_state": "state of GPUs",
     "upload": "uploaded file",
 }
 

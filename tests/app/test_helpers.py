@@ -31,6 +31,7 @@ from torchsplit_core.jobs.job_kinds import (
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
+from torchsplit_core.transition import state_of_plan
 from torchsplit_core.values import Demand, FleetEntry, InputFault, Objective, ResponsePercentiles
 from torchsplit_core.values.serving.measurement import Measurement
 
@@ -142,6 +143,16 @@ def test_every_kind_of_contract_file_can_be_dropped(workspace):
     alone = replace(found, request_sha256="0" * 64)
     dropped_files.store_dropped(workspace, "alone.json", write_text(alone).encode())
     assert workspace.get("measurement", "alone") == alone and SCENARIO.current(workspace) == "winter"
+
+
+def test_a_state_of_a_host_can_be_dropped_and_one_that_no_host_can_be_in_is_refused(workspace):
+    state = state_of_plan(plan())
+    dropped_files.store_dropped(workspace, "node3.json", write_text(state).encode())
+    assert workspace.get("host_state", "node3") == state
+    twice = replace(state, gpus=state.gpus * 2)
+    with pytest.raises(InputFault, match="given twice"):
+        dropped_files.store_dropped(workspace, "twice.json", write_text(twice).encode())
+    assert len(workspace.artifacts("host_state")) == 1
 
 
 def test_a_second_profile_of_a_model_stands_beside_the_first(workspace):

@@ -14,6 +14,7 @@ from tests.support.paths import ROOT
 from torchsplit_core.isolation.trust_policy import requests_trust, without_trust
 from torchsplit_core.jobs import job_kinds
 from torchsplit_core.jobs.job_kinds import (
+    APPLY,
     JOBS,
     PARTITION,
     PROFILE,
@@ -23,6 +24,7 @@ from torchsplit_core.jobs.job_kinds import (
     TRAIN,
     TRAIN_ON,
     WHAT_IF,
+    ApplyParameters,
     JobParameters,
     PartitionParameters,
     ProfileParameters,
@@ -49,7 +51,8 @@ FULL: dict[str, JobParameters] = {
     ),
     PARTITION: PartitionParameters("sample:bert", 3, "latency", 50.0, 10**9, (1.0, 2.0), 9.0),
     WHAT_IF: WhatIfParameters("r", "cd" * 32),
-    SWEEP: SweepParameters("r", "gpus", "A30-24GB", (1.0, 2.0), 20.0),
+    SWEEP: SweepParameters("r", "gpus", "A30-24GB", (1.0, 2.0), 20.0, True),
+    APPLY: ApplyParameters("r", "ab" * 32, "{}", "node0", True, True, 30.0, False),
     QUICK_START: QuickStartParameters((("A100-80GB", 2),), "mine", ("sample:clip",)),
     TRAIN: TrainParameters(
         "m-1", "m.py:Net",

@@ -56,6 +56,16 @@ def test_every_instance_is_at_its_slots_and_says_who_uses_it():
     )
 
 
+def test_marks_are_tags_and_only_what_changes_has_a_frame():
+    marks = {("node0/gpu0", 2): "stays", ("node0/gpu0", 4): "goes"}
+    first, second = cards(MIXED, replace(MIXED, id="node0/gpu9"), marks=marks)
+    stays, goes = of_class(first, "mark")
+    assert (title(stays), title(goes)) == ("stays", "goes") and not list(of_class(second, "mark"))
+    frames = [[rect.get("stroke-dasharray") for rect in item.iter("rect")] for item in (stays, goes)]
+    assert frames == [[None], ["7 3", None]]
+    assert "2g.20gb bert whole" in first.get("aria-label", "") and ", stays;" in first.get("aria-label", "")
+
+
 def test_unknown_tenants_whole_gpus_and_idle_ones_say_so():
     unknown, idle, whole = cards(UNKNOWN, IDLE, WHOLE)
     hint = "unknown tenants\n4g.40gb at slot 0\nnothing says what runs here"

@@ -99,7 +99,7 @@ def test_every_result_is_there(old):
 def test_every_job_has_its_name_and_its_end(home, old):
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
-    later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on"}
+    later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on", "apply"}
     assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) - later <= set(
         STATES
     )

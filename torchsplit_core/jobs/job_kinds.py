@@ -32,6 +32,7 @@ QUICK_START = "quick_start"
 EVALUATE = "evaluate"
 MEASURE = "measure"
 RUN_HERE = "run_here"
+APPLY = "apply"
 TRAIN = "train"
 TRAIN_ON = "train_on"
 
@@ -140,13 +141,17 @@ class WhatIfParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class SweepParameters(JobParameters):
-    """Vary one parameter of the stored plan request, see `SweepRequest`; None means the default time limit."""
+    """Vary one parameter of the stored plan request, see `SweepRequest`; None means the default time limit.
+
+    `begun`: of the request of the stored sweep, which may have a current state that the scenario has not.
+    """
 
     request: str
     parameter: str
     target: str
     values: tuple[float, ...]
     time_limit_s: float | None = None
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +208,22 @@ class RunHereParameters(JobParameters):
     sources: tuple[str, ...] | None = None
     duration_s: float = 20.0
     run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyParameters(JobParameters):
+    """Apply the stored plan of that name, whose text has the SHA-256 `plan_sha256`, to the GPUs of this host, which the
+    `state` (the text of its file) calls `host`. The rest is as for `plan_transition`; `has_request`: with the request.
+    """
+
+    request: str
+    plan_sha256: str
+    state: str
+    host: str
+    prefer_loss: bool = False
+    evict_foreign: bool = False
+    start_s: float = 20.0
+    has_request: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +293,7 @@ JOBS: dict[str, JobKind] = {
     EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
     MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
     RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
+    APPLY: JobKind("torchsplit_core.jobs.hosts.apply:apply_job", ApplyParameters),
     # A run takes hours: a panel on every page would be in the way.
     TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters, quiet=True),
     TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters, quiet=True),

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 from torchsplit_core.jobs.job_kinds import SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
-from torchsplit_core.values import PlanOutcome, PlanRequest, Progress
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S, sweep
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
 
 if TYPE_CHECKING:
     from torchsplit_core.planning.sweep.points import Parameter
     from torchsplit_core.workspace.store import Workspace
+    from torchsplit_core.workspace.sweeps import SweepStore
 
 
 def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progress) -> dict[str, Any]:
@@ -25,12 +26,12 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
     from torchsplit_core.workspace.sweeps import SweepStore
 
     name, values = parameters.request, parameters.values
-    request: PlanRequest = workspace.get("plan_request", name)
+    store = SweepStore(workspace, name)
+    request = _begun_request(store) if parameters.begun else workspace.get("plan_request", name)
     # SweepRequest refuses an unknown parameter.
     what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
     time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s
     limit_s = point_time_limit_s(request, time_limit_s, len(values))
-    store = SweepStore(workspace, name)
     requests = dict(sweep_requests(request, what))
     store.begin(what, request, {value: request_hash(varied) for value, varied in requests.items()})
     stored = store.load()
@@ -56,3 +57,10 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
         progress=progress,
     )
     return {"sweep": name, "points": len(values), "taken_over": len(known)}
+
+
+def _begun_request(store: SweepStore) -> PlanRequest:
+    begun = store.load()
+    if begun is None:
+        raise InputFault("sweep", "was deleted before it ran", "Start it again.")
+    return begun.request

@@ -70,13 +70,20 @@ def fleet_svg(
     return _map_html(gpu_groups(plan, marks), style, places=places, find=find, busy=busy, below=below)
 
 
-def state_svg(state: HostState, colours: Mapping[str, str], *, places: bool = False, find: str = "") -> str:
+def state_svg(
+    state: HostState,
+    colours: Mapping[str, str],
+    marks: Marks | None = None,
+    *,
+    places: bool = False,
+    find: str = "",
+) -> str:
     """HTML of what stands on the GPUs of hosts, drawn as `fleet_svg` draws a plan.
 
     Instances that somebody uses whom no plan placed, or may use, are grey and say who: the names, or "unknown tenants".
-    Tenants of plans have no load, which is not known. `places` and `find` as in `fleet_svg`.
+    Tenants of plans have no load, which is not known. `marks`, `places` and `find` as in `fleet_svg`.
     """
-    return _map_html(state_groups(state), MapStyle(colours, {}, {}), places=places, find=find)
+    return _map_html(state_groups(state, marks), MapStyle(colours, {}, {}), places=places, find=find)
 
 
 def _map_html(

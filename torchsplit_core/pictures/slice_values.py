@@ -92,16 +92,18 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
     return tuple(sorted(groups, key=lambda group: order[group.ids[0]]))
 
 
-def state_groups(state: HostState) -> tuple[GpuGroup, ...]:
-    """Group GPUs of hosts with equal instances, tenants and MIG modes, in the order of the state."""
-    alike: dict[tuple[str, tuple[PlannedSlice, ...], StateWords], list[str]] = {}
+def state_groups(state: HostState, marks: Marks | None = None) -> tuple[GpuGroup, ...]:
+    """Group GPUs of hosts with equal instances, tenants, MIG modes and marks, in the order of the state."""
+    alike: dict[tuple[str, tuple[PlannedSlice, ...], tuple[str, ...], StateWords], list[str]] = {}
     for gpu in state.gpus:
         instances = sorted(gpu.instances, key=lambda item: item.start)
         slices = tuple(PlannedSlice(item.profile, item.start, item.planned_tenants) for item in instances)
         words = StateWords(gpu.mig_enabled, tuple(item.foreign or "" for item in instances))
-        alike.setdefault((gpu.type, slices, words), []).append(gpu.id)
+        marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
+        alike.setdefault((gpu.type, slices, marked, words), []).append(gpu.id)
     return tuple(
-        GpuGroup(tuple(ids), kind, slices, state=words) for (kind, slices, words), ids in alike.items()
+        GpuGroup(tuple(ids), kind, slices, marked, words)
+        for (kind, slices, marked, words), ids in alike.items()
     )
 
 

@@ -9,7 +9,8 @@ from torchsplit_core.on_demand import on_demand
 if TYPE_CHECKING:
     from torchsplit_core.transition.solve import plan_transition
     from torchsplit_core.transition.state import check_state, read_state, state_of_plan
-    from torchsplit_core.transition.table import transition_table
+    from torchsplit_core.transition.table import step_rows, transition_table
+    from torchsplit_core.transition.timeline import state_after, throughput_over_time
     from torchsplit_core.transition.times import ChangeTimes
     from torchsplit_core.transition.verification import transition_fault
 
@@ -18,7 +19,10 @@ __all__ = [
     "check_state",
     "plan_transition",
     "read_state",
+    "state_after",
     "state_of_plan",
+    "step_rows",
+    "throughput_over_time",
     "transition_fault",
     "transition_table",
 ]
@@ -28,7 +32,8 @@ __getattr__ = on_demand(
     {
         "solve": "plan_transition",
         "state": "check_state read_state state_of_plan",
-        "table": "transition_table",
+        "table": "step_rows transition_table",
+        "timeline": "state_after throughput_over_time",
         "times": "ChangeTimes",
         "verification": "transition_fault",
     },

@@ -39,7 +39,7 @@ def _lines(outcome: Transition) -> Iterator[str]:
             yield f"{mapped.plan_gpu} of the plan is {mapped.host_gpu} of the host"
     yield ""
     yield from _aligned(
-        [("step", "after s", "for s", "GPU", "what", "where", "who"), *_step_rows(outcome.steps)], right=3
+        [("step", "after s", "for s", "GPU", "what", "where", "who"), *step_rows(outcome.steps)], right=3
     )
     yield "after each step the host is in a legal state, and undoing the steps so far, last first, leads back"
     yield ""
@@ -56,7 +56,8 @@ def _proof(outcome: Transition) -> str:
     return "" if bound is None else f" (with fewest GPUs touched: {bound.touched_gpus})"
 
 
-def _step_rows(steps: tuple[TransitionStep, ...]) -> Iterator[tuple[str, ...]]:
+def step_rows(steps: tuple[TransitionStep, ...]) -> Iterator[tuple[str, ...]]:
+    """Of each step: number, seconds until it begins, seconds that it takes, GPU, action, instance, tenants."""
     now = 0.0
     for number, step in enumerate(steps, 1):
         where = "" if step.start is None else slice_name(step.profile, step.start)

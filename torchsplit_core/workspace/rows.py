@@ -28,6 +28,7 @@ KINDS = (
     "strategy",
     "evaluation",
     "measurement",
+    "host_state",
     "upload",
 )
 """Kinds of results. All but `upload` are contract files."""

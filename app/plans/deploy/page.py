@@ -1,4 +1,4 @@
-"""The files of a plan, one tab a format: those that cut its GPUs, and the workloads that run on them."""
+"""The way from what runs now to a plan, and its files: those that cut its GPUs, and the workloads that run on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.plans.deploy import cluster
+from app.plans.deploy import cluster, today
 from app.plans.verdict import verdict_of
 from app.shell import frame, widgets
 from torchsplit_core import deployment
@@ -16,6 +16,7 @@ from torchsplit_core.deployment import FORMATS, REMOVES, CustomImage, Deployment
 from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
+from torchsplit_core.workspace.store import Workspace
 
 WORKLOADS = {
     "kubernetes": (
@@ -38,7 +39,7 @@ MOST_LINES = 240
 """Lines of a file that are shown on the page."""
 
 
-def render(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> None:
+def render(workspace: Workspace, name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> None:
     """The whole tab for a scenario's plan; `request` is what it answers, None where it is not stored."""
     if plan is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
@@ -54,6 +55,8 @@ def render(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> 
             "which figures are missing."
         )
         return
+    if _has_gpus(plan):
+        today.render(workspace, name, plan, request)
     images = None if request is None else _images(name, plan, request)
     *tabs, what = st.tabs([*FORMATS, "What it does and disrupts"])
     shown: list[str] = []
@@ -172,9 +175,13 @@ def _head(name: str, plan: PlanOutcome) -> None:
         text = f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}"
         st.markdown(text, width="content")
         widgets.badge("untested on hardware", "yellow")
-    gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
-    if gpus:
+    if _has_gpus(plan):
         st.warning(f"{REMOVES} The scripts only show what they would do until you run them with `--apply`.")
+
+
+def _has_gpus(plan: PlanOutcome) -> bool:
+    """Whether it uses GPUs, not cores alone."""
+    return any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:

@@ -16,7 +16,7 @@ from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.pictures.numbers import THIN, exact
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.planning.sweep import points
-from torchsplit_core.planning.sweep.points import MAX_VALUES, PARAMETERS, Parameter, SweepRequest
+from torchsplit_core.planning.sweep.points import COUNTS, MAX_VALUES, PARAMETERS, Parameter, SweepRequest
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S
@@ -31,15 +31,18 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The controls and the button; a press starts the sweep."""
     st.header("What to vary", anchor=False)
     left, right = st.columns(2)
-    parameter = left.selectbox(
-        "Parameter", PARAMETERS, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}",
+    # Without a current state there is nothing to touch.
+    offered = [entry for entry in PARAMETERS if entry != "touched_gpus" or request.current is not None]
+    parameter: Parameter = left.selectbox(
+        "Parameter", offered, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}",
         persist_state="session",
     )  # fmt: skip
-    targets = _targets(request, parameter)
-    target = right.selectbox(
-        "GPU type" if parameter == "gpus" else "Model", targets, key=f"sweep-target {name} {parameter}",
-        persist_state="session",
-    )  # fmt: skip
+    target = ""
+    if parameter != "touched_gpus":
+        target = right.selectbox(
+            "GPU type" if parameter == "gpus" else "Model", _targets(request, parameter),
+            key=f"sweep-target {name} {parameter}", persist_state="session",
+        )  # fmt: skip
     places = st.columns(4)
     start, stop, steps = _range(request, parameter, target, f"{name} {parameter} {target}", places)
     limit = places[3].number_input(
@@ -73,16 +76,20 @@ def _range(
 ) -> tuple[float, float, int]:
     """First, last and number of values, around the present value; `mark` is part of the widgets' keys."""
     now = points.present_value(request, parameter, target)
-    if parameter == "gpus":
+    ends: tuple[Any, ...]
+    if parameter == "touched_gpus":
+        most = sum(entry.count for entry in request.gpus)
+        ends = (0, most, 0, most)
+    elif parameter == "gpus":
         least = 0 if any(entry.type != target for entry in request.gpus) else 1
         most = min(MAX_GPUS, max(FIRST_GPUS, 2 * int(now or 0)))
         mark += f" from {least}"
-        ends: tuple[Any, ...] = (least, MAX_GPUS, least, most)
+        ends = (least, MAX_GPUS, least, most)
     else:
         centre = now or float(next(model.demand_rps for model in request.models if model.name == target))
         low = 0.0 if parameter == "min_throughput" else centre / 4
         ends = (0.0, LARGEST_MAGNITUDE, low, min(centre * 4, LARGEST_MAGNITUDE))
-    form = None if parameter == "gpus" else "%.6g"
+    form = None if parameter in COUNTS else "%.6g"
     start, stop = (
         place.number_input(
             label, ends[0], ends[1], value, format=form, key=f"sweep-{label} {mark}", persist_state="session"
@@ -90,7 +97,7 @@ def _range(
         for place, label, value in zip(places, ("From", "To"), ends[2:], strict=False)
     )
     steps = places[2].number_input(
-        "Points", 1, MAX_VALUES, FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
+        "Points", 1, MAX_VALUES, FIRST_GPU_STEPS if parameter in COUNTS else FIRST_STEPS,
         key=f"sweep-steps {mark}", persist_state="session", help="Each is a plan of its own.",
     )  # fmt: skip
     return float(start), float(stop), int(steps)

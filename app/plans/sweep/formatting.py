@@ -7,7 +7,7 @@ from typing import Any
 
 from app.format.badges import Badge
 from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
-from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
+from torchsplit_core.pictures.numbers import all_measured, counted, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, has_penalties, has_tiers
 from torchsplit_core.planning.sweep import points as sweeps
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
@@ -18,8 +18,11 @@ PARAMETER_WORDS: dict[Parameter, str] = {
     "demand": "Demand of a model",
     "weight": "Weight of a model",
     "min_throughput": "Minimum of a model",
+    "touched_gpus": "Number of GPUs that may change",
 }
-UNITS: dict[Parameter, str] = {"gpus": "", "weight": "", "demand": "req/s", "min_throughput": "req/s"}
+UNITS: dict[Parameter, str] = {
+    "gpus": "", "weight": "", "demand": "req/s", "min_throughput": "req/s", "touched_gpus": "",
+}  # fmt: skip
 VIEWS = ("Worst-served model", "GPUs used", "Throughput, all models", "Objective")
 RESPONSE = "p95 response"
 Y_TITLES = {
@@ -74,7 +77,9 @@ def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | 
 
 
 def format_value(what: SweepRequest, value: float) -> str:
-    """One value in words: 3 × A100-80GB, bert's demand 20 req/s."""
+    """One value in words: 3 × A100-80GB, bert's demand 20 req/s, 2 GPUs touched."""
+    if what.parameter == "touched_gpus":
+        return f"{counted(int(value), 'GPU')} touched"
     if what.parameter == "gpus":
         return f"{value:g} × {what.target}"
     return f"{what.target}'s {_NAMES[what.parameter]} {exact(value, UNITS[what.parameter])}"
@@ -90,6 +95,8 @@ _NAMES: dict[Parameter, str] = {
 
 def axis_title(what: SweepRequest) -> str:
     """The title of the axis of the parameter."""
+    if what.parameter == "touched_gpus":
+        return "GPUs that may change"
     if what.parameter == "gpus":
         return f"number of {what.target}"
     unit = UNITS[what.parameter]
@@ -165,8 +172,7 @@ def table(
 ) -> list[dict[str, Any]]:
     """A row for each point with every figure; None is n/a."""
     front = {point.value for point in sweeps.undominated_points(points)}
-    unit = UNITS[what.parameter]
-    head = axis_title(what) if unit or what.parameter == "weight" else "GPUs"
+    head = "GPUs" if what.parameter == "gpus" else axis_title(what)
     rows = []
     for point in points:
         row: dict[str, Any] = {

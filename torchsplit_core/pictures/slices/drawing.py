@@ -12,7 +12,9 @@ OVER = "#b42318"
 """Colour of frame, hatch and tag of loads above 100 %, in either theme."""
 HATCH_STEP, OVER_STEP = 8, 12
 """Pixels between two strokes of a hatch, for unused and for overloaded slices."""
-MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~"}
+STAYS = "stays"
+"""The mark of a slice that nothing happens to: without a frame, which is for changes."""
+MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~", STAYS: "="}
 """Signs for marks whose word does not fit; the title has the word."""
 
 
@@ -78,16 +80,20 @@ def edge(place: str, width: float, height: float = BODY) -> str:
 
 
 def mark(left: float, width: float, profile: str, word: str, height: float = BODY) -> str:
-    """A frame around a slice with a tag at its upper right: the word, or its sign if the slice is small."""
+    """A frame around a slice that changes, and a tag at its upper right: the word, or its sign in a small slice."""
     room = width - text_width(profile_name(profile, width), 11) - 18
     fits = height == BODY and text_width(word, 11, bold=True) <= room
     shown = word if fits else MARK_SIGNS.get(word, "~")
+    frame = (
+        ""
+        if word == STAYS
+        else f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{height - 3:g}" rx="4" fill="none"'
+        ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
+    )
     wide, high = text_width(shown, 11, bold=True) + 8, min(16.0, height / 2)
     return (
         f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{height:g}"><title>{escaped(word)}</title>'
-        f'<rect x="1.5" y="1.5" width="{max(width - 3, 1):.2f}" height="{height - 3:g}" rx="4" fill="none"'
-        ' stroke="currentColor" stroke-width="3" stroke-dasharray="7 3"/>'
-        f'<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="{high:g}" rx="3" fill="{TAG}"/>'
+        f'{frame}<rect x="{width - wide - 3:.2f}" y="3" width="{wide:.2f}" height="{high:g}" rx="3" fill="{TAG}"/>'
         f'<text x="{width - wide / 2 - 3:.2f}" y="{high - 1:g}" font-size="11" font-weight="700" text-anchor="middle"'
         f' fill="#ffffff">{escaped(shown)}</text></svg>'
     )

@@ -1,0 +1,1 @@
+"""Jobs that change the GPUs of this host."""
