@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.cli import main
 from torchsplit_core.files import read_file, write_file
@@ -117,11 +118,11 @@ def test_what_a_run_cannot_carry_out_is_not_searched_for_it(tmp_path, stderr_of)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
+@repeated(
     ("source", "example", "more"),
     [
-        ("sample:llama", "two_sequence_parts", {}),
         ("sample:moe", "two_expert_ranks", {}),
+        ("sample:llama", "two_sequence_parts", {}),
         ("sample:moe", "two_sequence_parts", {"expert": 2, "shard": "fsdp"}),
     ],
 )

@@ -56,6 +56,7 @@ def test_divided_experts_have_the_losses_of_one_process(
     assert divided == pytest.approx(alone, abs=EXACT)
 
 
+@pytest.mark.repeated  # test_divisions.py shows it in `make test`
 def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:
     divisions: list[tuple[int, dict[str, Any]]] = [
         (4, {"pipeline": 2, "expert": 2, "micro_batch": 2}),

@@ -78,6 +78,7 @@ def test_a_mask_of_the_keys_is_divided_and_gathered(tmp_path: Path) -> None:
     assert "context 2: each rank gathers the keys and values of its attention" in started["words"]
 
 
+@pytest.mark.repeated  # test_divisions.py shows it in `make test`
 def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:
     divisions: list[tuple[int, dict[str, Any]]] = [
         (4, {**SEQUENCE, "context": 2, "shard": "zero1"}),

@@ -76,6 +76,7 @@ def test_divided_stages_of_a_decoder_have_the_losses_of_one_process(
     assert divided == pytest.approx(decoder_alone, abs=EXACT)
 
 
+@pytest.mark.repeated  # test_divisions.py shows it in `make test`
 def test_a_checkpoint_of_divided_stages_is_whole_and_read_by_other_divisions(
     blocks_alone: list[float], tmp_path: Path
 ) -> None:
