@@ -199,9 +199,7 @@ def _run(
             perform(nvml, gpus[step.gpu], step, after[step.gpu], settings, report)
             surprise = _difference(after, read_host(nvml, journal.state.gpus))
             if surprise is not None:
-                raise InputFault(
-                    step.gpu, f"is not as it should be after the step: {surprise}", "See nvidia-smi mig -lgi."
-                )
+                raise InputFault(step.gpu, f"differs after the step: {surprise}", "See nvidia-smi mig -lgi.")
         except InputFault as fault:
             raise _stopped(journal, fault) from fault
         journal = replace(journal, doing=None, position=index + 1 if forward else index)
