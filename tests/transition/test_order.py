@@ -11,7 +11,7 @@ import pytest
 from tests.support.seeds import in_blocks
 from tests.support.transition.instances import plan_of, random_case, tenant
 from torchsplit_core.transition import ChangeTimes, plan_transition
-from torchsplit_core.transition.assignment import best_assignments
+from torchsplit_core.transition.assignment import FleetMatching
 from torchsplit_core.transition.order import best_order, evaluate
 from torchsplit_core.transition.parts import parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs
@@ -40,7 +40,7 @@ def target_of(name: str, *models: str) -> PlannedGpu:
 def test_the_exact_order_is_no_worse_than_any_permutation(seed):
     plan, state = random_case(seed, foreign=0.0, types=("A30-24GB",))
     times = ChangeTimes(model_start_s={"a": 3.0, "b": 30.0})
-    assignment = next(best_assignments(plan, state, evict=False))
+    assignment = next(FleetMatching(plan, state, evict=False).assignments())
     parts = [part for match in assignment.matches for part in parts_of(match, times)][:5]
     before = [tenant for gpu in state.gpus for item in gpu.instances for tenant in item.planned_tenants]
     after = [tenant for _, _, tenant in tenants_on(plan.gpus)]

@@ -65,63 +65,56 @@ class FleetAssignment:
         )
 
 
-def best_assignments(
-    plan: PlanOutcome, state: HostState, *, evict: bool, touched: bool = True
-) -> Iterator[FleetAssignment]:
-    """The best assignment, then others of the same value, at most MOST_ALTERNATIVES; none where there is none.
+class FleetMatching:
+    """Assignments of a plan's GPUs to a state's; every pair is looked at once."""
 
-    `touched` False: whatever the number of touched GPUs.
-    """
-    problems = [
-        _TypeProblem(
-            [gpu for gpu in plan.gpus if gpu.type == kind and gpu.slices],
-            [gpu for gpu in state.gpus if gpu.type == kind],
-            evict,
-            touched,
-        )
-        for kind in dict.fromkeys([*(gpu.type for gpu in plan.gpus), *(gpu.type for gpu in state.gpus)])
-    ]
-    best = [problem.best() for problem in problems]
-    if any(columns is None for columns in best):
-        return
-    chosen: list[Sequence[int | None]] = [columns for columns in best if columns is not None]
-    yield _joined(problems, chosen, state)
-    count = 1
-    # One type at a time leaves its best: alternatives of two types at once are combinations of what is tried here.
-    for index, problem in enumerate(problems):
-        for columns in problem.others(chosen[index], MOST_ALTERNATIVES - count):
-            yield _joined(problems, [*chosen[:index], columns, *chosen[index + 1 :]], state)
-            count += 1
-
-
-def unplaceable(plan: PlanOutcome, state: HostState, *, evict: bool) -> tuple[str, ...]:
-    """Why there is no assignment, in sentences: a type with fewer GPUs than the plan has, or with instances of others
-    in the way."""
-    reasons = []
-    for kind in dict.fromkeys(gpu.type for gpu in plan.gpus if gpu.slices):
-        targets = [gpu for gpu in plan.gpus if gpu.type == kind and gpu.slices]
-        hosts = [gpu for gpu in state.gpus if gpu.type == kind]
-        if len(targets) > len(hosts):
-            reasons.append(
-                f"the plan has slices on {len(targets)} {kind}, and the state has {len(hosts)} of them"
+    def __init__(self, plan: PlanOutcome, state: HostState, *, evict: bool) -> None:
+        self.state = state
+        kinds = dict.fromkeys([*(gpu.type for gpu in plan.gpus), *(gpu.type for gpu in state.gpus)])
+        self.problems = [
+            _TypeProblem(
+                [gpu for gpu in plan.gpus if gpu.type == kind and gpu.slices],
+                [gpu for gpu in state.gpus if gpu.type == kind],
+                evict,
             )
-        elif _TypeProblem(targets, hosts, evict, True).best() is None:
-            blocked = [
-                f"{item.foreign} on {gpu.id} ({item.profile or 'whole GPU'} at {item.start})"
-                for gpu in hosts
-                for item in gpu.instances
-                if item.foreign
-            ]
-            reasons.append(f"the plan needs places on {kind} that others hold: {'; '.join(blocked)}")
-    return tuple(reasons)
+            for kind in kinds
+        ]
+
+    def assignments(self, *, touched: bool = True) -> Iterator[FleetAssignment]:
+        """The best assignment, then others of the same value, at most MOST_ALTERNATIVES; none where there is none.
+
+        `touched` False: whatever the number of touched GPUs.
+        """
+        best = [problem.best(touched) for problem in self.problems]
+        chosen: list[Sequence[int | None]] = [columns for columns in best if columns is not None]
+        if len(chosen) < len(best):
+            return
+        yield self._joined(chosen)
+        count = 1
+        # One type at a time leaves its best: alternatives of two types at once are combinations of what is tried here.
+        for index, problem in enumerate(self.problems):
+            for columns in problem.others(chosen[index], touched, MOST_ALTERNATIVES - count):
+                yield self._joined([*chosen[:index], columns, *chosen[index + 1 :]])
+                count += 1
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Why there is no assignment, in sentences: a type with fewer GPUs than the plan has, or with instances of
+        others in the way."""
+        return tuple(filter(None, (problem.obstacle() for problem in self.problems)))
+
+    def _joined(self, chosen: Sequence[Sequence[int | None]]) -> FleetAssignment:
+        by_id = {
+            match.host.id: match
+            for problem, columns in zip(self.problems, chosen, strict=True)
+            for match in problem.chosen(columns)
+        }
+        return FleetAssignment(tuple(by_id[gpu.id] for gpu in self.state.gpus))
 
 
 class _TypeProblem:
     """The assignment of one type: rows are its GPUs of the host, columns those of the plan."""
 
-    def __init__(
-        self, targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu], evict: bool, touched: bool
-    ) -> None:
+    def __init__(self, targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu], evict: bool) -> None:
         self.targets, self.hosts = targets, hosts
         sides = [(target, slices_of(target.slices)) for target in targets]
         self.matches = [
@@ -132,39 +125,30 @@ class _TypeProblem:
         self.unused = [Match(host, None, None) for host in hosts]
         tenants = sum(len(item.tenants) for gpu in targets for item in gpu.slices)
         slices = sum(len(gpu.slices) for gpu in targets)
-        # The last digit prefers GPUs of the same id, which costs nothing and surprises nobody.
         size = len(hosts) + 1
-        bases = (tenants + 1, slices + 1, size, size)
-        weights = [1]
-        for base in reversed(bases):
-            weights.append(weights[-1] * base)
-        self.weights = weights[::-1]
-        if not touched:
-            self.weights[3] = 0
-        self.limit = self.weights[0] * size * 8
-
-    def _gain(self, row: int, column: int) -> float:
-        match, unused = self.matches[row][column], self.unused[row]
-        if match is None or match.pair is None or match.target is None:
-            return -float(self.limit)
-        pair = match.pair
-        saved = unused.is_touched - match.is_touched
-        parts = (-pair.evicted, pair.untouched, pair.kept_instances, saved, match.target.id == match.host.id)
-        return float(sum(weight * part for weight, part in zip(self.weights, parts, strict=True)))
-
-    def _matrix(self) -> NDArray[np.float64]:
-        shape = (len(self.hosts), len(self.targets))
-        return np.array(
-            [[self._gain(row, column) for column in range(shape[1])] for row in range(shape[0])],
+        weights = [1.0]
+        for base in (size, size, slices + 1, tenants + 1):
+            weights.insert(0, weights[0] * base)
+        # The last digit prefers GPUs of the same id, which costs nothing and surprises nobody.
+        self.weights = np.array(weights)
+        # By row, column and criterion: what the pair brings beyond leaving the host's GPU unused.
+        self.gains = np.array(
+            [[self._criteria(row, column) for column in range(len(targets))] for row in range(len(hosts))],
             dtype=np.float64,
-        ).reshape(shape)
+        ).reshape(len(hosts), len(targets), len(weights))
 
-    def best(self) -> list[int | None] | None:
+    def _criteria(self, row: int, column: int) -> tuple[int, ...]:
+        match = self.matches[row][column]
+        if match is None or match.pair is None or match.target is None:
+            return (-8 * (len(self.hosts) + 1), 0, 0, 0, 0)
+        pair, saved = match.pair, self.unused[row].is_touched - match.is_touched
+        return (-pair.evicted, pair.untouched, pair.kept_instances, saved, match.target.id == match.host.id)
+
+    def best(self, touched: bool) -> list[int | None] | None:
         """The column of each row of the best assignment; None where there is none."""
         if len(self.targets) > len(self.hosts):
             return None
-        matrix = self._matrix()
-        rows, columns = linear_sum_assignment(matrix, maximize=True)
+        rows, columns = linear_sum_assignment(self.gains @ self._weights(touched), maximize=True)
         if any(self.matches[row][column] is None for row, column in zip(rows, columns, strict=True)):
             return None
         chosen: list[int | None] = [None] * len(self.hosts)
@@ -172,11 +156,10 @@ class _TypeProblem:
             chosen[row] = int(column)
         return chosen
 
-    def others(self, best: Sequence[int | None], limit: int) -> Iterator[list[int | None]]:
-        """Assignments of the same value that differ from the best in two rows, at most `limit`."""
-        matrix = self._matrix() - np.array(
-            [[self.weights[4] * (t.id == h.id) for t in self.targets] for h in self.hosts], dtype=np.float64
-        ).reshape(len(self.hosts), len(self.targets))
+    def others(self, best: Sequence[int | None], touched: bool, limit: int) -> Iterator[list[int | None]]:
+        """Assignments of the same value, ids apart, that differ from the best in two rows, at most `limit`."""
+        weights = self._weights(touched)
+        matrix = self.gains[:, :, :-1] @ weights[:-1]
 
         def gain(row: int, column: int | None) -> float:
             return 0.0 if column is None else float(matrix[row, column])
@@ -192,6 +175,31 @@ class _TypeProblem:
                     swapped[first], swapped[second] = other, one_column
                     limit -= 1
                     yield swapped
+
+    def chosen(self, columns: Sequence[int | None]) -> Iterator[Match]:
+        """The match of each row."""
+        for row, column in enumerate(columns):
+            match = self.unused[row] if column is None else self.matches[row][column]
+            assert match is not None
+            yield match
+
+    def obstacle(self) -> str | None:
+        """Why there is no assignment; None where there is one."""
+        kind = self.hosts[0].type if self.hosts else self.targets[0].type
+        if len(self.targets) > len(self.hosts):
+            return f"the plan has slices on {len(self.targets)} {kind}, and the state has {len(self.hosts)} of them"
+        if self.best(touched=True) is not None:
+            return None
+        blocked = [
+            f"{item.foreign} on {gpu.id} ({item.profile or 'whole GPU'} at {item.start})"
+            for gpu in self.hosts
+            for item in gpu.instances
+            if item.foreign
+        ]
+        return f"the plan needs places on {kind} that others hold: {'; '.join(blocked)}"
+
+    def _weights(self, touched: bool) -> NDArray[np.float64]:
+        return self.weights if touched else self.weights * np.array([1.0, 1.0, 1.0, 0.0, 1.0])
 
 
 def _match(host: StateGpu, present: Slices, target: PlannedGpu, planned: Slices, evict: bool) -> Match | None:
@@ -218,15 +226,3 @@ def is_mig_on(host: StateGpu) -> bool | None:
     if host.mig_enabled is None and host.instances:
         return host.instances[0].profile != WHOLE_GPU
     return host.mig_enabled
-
-
-def _joined(
-    problems: Sequence[_TypeProblem], chosen: Sequence[Sequence[int | None]], state: HostState
-) -> FleetAssignment:
-    by_id: dict[str, Match] = {}
-    for problem, columns in zip(problems, chosen, strict=True):
-        for row, column in enumerate(columns):
-            match = problem.unused[row] if column is None else problem.matches[row][column]
-            assert match is not None
-            by_id[match.host.id] = match
-    return FleetAssignment(tuple(by_id[gpu.id] for gpu in state.gpus))

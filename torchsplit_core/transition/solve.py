@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.host_state.validity import check_state, has_mig
-from torchsplit_core.transition.assignment import (
-    FleetAssignment,
-    Match,
-    best_assignments,
-    is_mig_on,
-    unplaceable,
-)
+from torchsplit_core.transition.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs
@@ -102,15 +96,13 @@ class _Search:
 
     def best(self, prefer_loss: bool) -> Transition:
         """The best transition, with what is proven of it."""
-        first = next(best_assignments(self.plan, self.state, evict=self.evict), None)
+        matching = FleetMatching(self.plan, self.state, evict=self.evict)
+        first = next(matching.assignments(), None)
         if first is None:
-            reasons = unplaceable(self.plan, self.state, evict=self.evict)
-            return Transition("infeasible", 0, 0, 0, None, message="; ".join(reasons))
+            return Transition("infeasible", 0, 0, 0, None, message="; ".join(matching.obstacles()))
         chosen = self._candidate(first)
         if len(chosen.order.parts) <= MOST_ORDERED:
-            for assignment in best_assignments(
-                self.plan, self.state, evict=self.evict, touched=not prefer_loss
-            ):
+            for assignment in matching.assignments(touched=not prefer_loss):
                 candidate = self._candidate(assignment)
                 if candidate.order.value < chosen.order.value:
                     chosen = candidate

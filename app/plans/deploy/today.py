@@ -14,6 +14,7 @@ from app.plans.deploy import apply_form, gain_curve, state_choice
 from app.plans.deploy.change_options import START_S, ChangeOptions, command
 from app.session import scenario
 from app.shell import widgets
+from torchsplit_core.apply import plan_digest
 from torchsplit_core.files import write_text
 from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import THIN, counted, duration, escape_markdown, short
@@ -57,8 +58,9 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome, request: PlanRequ
             return
         answered = request if request is not None and named_results.plan_is_current(request, plan) else None
         options = _options(name)
+        plan_sha256 = plan_digest(plan)
         outcome = _transition(
-            plan.request_sha256 if answered is None else request_hash(answered), _digest(plan), _digest(state), options,
+            plan.request_sha256 if answered is None else request_hash(answered), plan_sha256, _digest(state), options,
             plan, state, answered,
         )  # fmt: skip
         colours = scenario.colours(workspace)
@@ -72,7 +74,7 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome, request: PlanRequ
             _files(name, answered, state, outcome, options)
             if outcome.steps:
                 apply_form.render(
-                    workspace, name, _digest(plan), state, outcome, options,
+                    workspace, name, plan_sha256, state, outcome, options,
                     has_request=answered is not None, has_gpus=state_choice.has_gpus(),
                 )  # fmt: skip
         if answered is not None:
@@ -97,8 +99,8 @@ def _options(name: str) -> ChangeOptions:
     return ChangeOptions(prefer or "gpus", evict, start_s)
 
 
-def _digest(value: PlanOutcome | HostState) -> str:
-    return hashlib.sha256(write_text(value).encode()).hexdigest()
+def _digest(state: HostState) -> str:
+    return hashlib.sha256(write_text(state).encode()).hexdigest()
 
 
 @st.cache_resource(max_entries=16, show_spinner="Finding the way to the plan …")

@@ -7,23 +7,19 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsplit_core import files
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command
 from torchsplit_core.cli.transition import plan_and_state, transition_between, transition_options
-from torchsplit_core.values import HostState, InputFault, PlanOutcome, Transition
+from torchsplit_core.values import HostState, InputFault, PlanOutcome, StateGpu, Transition
 from torchsplit_core.values.limits import check_number
 
 if TYPE_CHECKING:
     from torchsplit_core.apply import ApplySettings, HostChange
     from torchsplit_core.hardware import Nvml
-
-WAIT_S = 60.0
-"""How long a step waits for the processes of an instance to end."""
 
 
 def add_apply_command(command: Command) -> None:
@@ -65,7 +61,7 @@ def add_apply_command(command: Command) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from torchsplit_core.apply import change_script, change_text
+    from torchsplit_core.apply import change_script, change_text, plan_digest
 
     if options.status:
         return _status(options)
@@ -83,7 +79,7 @@ def _apply(options: argparse.Namespace) -> int:
     outcome = transition_between(plan, state, options)
     if outcome.status == "infeasible":
         return _refused(outcome)
-    changes = _changes(outcome, state, options.yes or options.host, _digest(plan))
+    changes = _changes(outcome, state, options.yes or options.host, plan_digest(plan))
     if options.script or options.boot_unit:
         if len(changes) > 1:
             hosts = ", ".join(change.host for change in changes)
@@ -94,36 +90,28 @@ def _apply(options: argparse.Namespace) -> int:
             sys.stdout.write(change_script(changes[0]))
         return 0
     for change in changes:
-        sys.stdout.write(change_text(change, settings, _others(outcome, change)))
+        sys.stdout.write(change_text(change, settings, _others(outcome, change.state.gpus)))
     return 0
 
 
 def _change(plan: PlanOutcome, state: HostState, options: argparse.Namespace, settings: ApplySettings) -> int:
     """Do it."""
-    from torchsplit_core.apply import HostChange, apply_change, finish_change, this_host, with_host_facts
+    from torchsplit_core.apply import apply_plan, gpus_of, this_host
+
+    def find_transition(now: HostState) -> Transition:
+        outcome = transition_between(plan, now, options)
+        others = _others(outcome, gpus_of(now, host))
+        if others:
+            print(f"warning: steps of {', '.join(others)} belong to the same transition", file=sys.stderr)
+        return outcome
 
     with _driver() as nvml:
         host = this_host(state, options.yes, options.host, nvml)
-        path = _journal_path(options, host)
-        journal = finish_change(nvml, host, _digest(plan), path, settings, _report)
-        if journal is None:
-            state = with_host_facts(state, host, nvml)
-            outcome = transition_between(plan, state, options)
-            if outcome.status == "infeasible":
-                return _refused(outcome)
-            change = HostChange.of(outcome, state, host, _digest(plan))
-            others = _others(outcome, change)
-            if others:
-                names = ", ".join(others)
-                print(f"warning: steps of {names} belong to the same transition", file=sys.stderr)
-            journal = apply_change(nvml, change, path, settings, _report)
-    print(f"{host}: as planned" + (": nothing to do" if journal is None else f". Journal: {path}"))
+        done = apply_plan(nvml, plan, state, host, find_transition, _folder(options), settings, _report)
+    if done.transition is not None and done.transition.status == "infeasible":
+        return _refused(done.transition)
+    print(f"{host}: as planned" + (": nothing to do" if done.journal is None else f". Journal: {done.path}"))
     return 0
-
-
-def _digest(plan: PlanOutcome) -> str:
-    """What makes two plans the same to the journal."""
-    return sha256(files.write_text(plan).encode()).hexdigest()
 
 
 def _undo(options: argparse.Namespace, settings: ApplySettings) -> int:
@@ -150,10 +138,9 @@ _OTHER_JOURNAL = "Name the host with --host, or the folder of its journal with -
 
 def _status(options: argparse.Namespace) -> int:
     """Of the host that is named, else of every host with a journal in the folder."""
-    from torchsplit_core.apply import default_folder, read_journal, status_text
+    from torchsplit_core.apply import read_journal, status_text
 
-    host = options.yes or options.host
-    folder = Path(options.journal) if options.journal else default_folder()
+    host, folder = options.yes or options.host, _folder(options)
     paths = sorted(folder.glob("*.journal.json")) if host is None else [_journal_path(options, host)]
     for path in paths:
         journal = read_journal(path)
@@ -166,11 +153,11 @@ def _status(options: argparse.Namespace) -> int:
 def _settings(options: argparse.Namespace) -> ApplySettings:
     from torchsplit_core.apply import ApplySettings
 
-    if options.drain_s is not None:
-        check_number("--drain-s", options.drain_s)
-    return ApplySettings(
-        options.on_stop, options.on_start, WAIT_S if options.drain_s is None else options.drain_s
-    )
+    settings = ApplySettings(options.on_stop, options.on_start)
+    if options.drain_s is None:
+        return settings
+    check_number("--drain-s", options.drain_s)
+    return replace(settings, drain_s=options.drain_s)
 
 
 def _changes(outcome: Transition, state: HostState, name: str | None, digest: str) -> tuple[HostChange, ...]:
@@ -183,10 +170,10 @@ def _changes(outcome: Transition, state: HostState, name: str | None, digest: st
     return tuple(HostChange.of(outcome, state, host, digest) for host in (hosts if name is None else [name]))
 
 
-def _others(outcome: Transition, change: HostChange) -> Sequence[str]:
-    """Other hosts with steps."""
-    gpus = {gpu.id for gpu in change.state.gpus}
-    return list(dict.fromkeys(step.gpu.rpartition("/")[0] for step in outcome.steps if step.gpu not in gpus))
+def _others(outcome: Transition, gpus: Sequence[StateGpu]) -> Sequence[str]:
+    """Other hosts with steps than that of these GPUs."""
+    ids = {gpu.id for gpu in gpus}
+    return list(dict.fromkeys(step.gpu.rpartition("/")[0] for step in outcome.steps if step.gpu not in ids))
 
 
 def _write_boot_unit(change: HostChange, folder: Path) -> None:
@@ -202,10 +189,17 @@ def _refused(outcome: Transition) -> int:
     return EXIT_OF_STATUS[outcome.status]
 
 
-def _journal_path(options: argparse.Namespace, host: str) -> Path:
-    from torchsplit_core.apply import default_folder, journal_path
+def _folder(options: argparse.Namespace) -> Path:
+    """Of the journals."""
+    from torchsplit_core.apply import default_folder
 
-    return journal_path(Path(options.journal) if options.journal else default_folder(), host)
+    return Path(options.journal) if options.journal else default_folder()
+
+
+def _journal_path(options: argparse.Namespace, host: str) -> Path:
+    from torchsplit_core.apply import journal_path
+
+    return journal_path(_folder(options), host)
 
 
 def _report(line: str) -> None:
@@ -214,13 +208,10 @@ def _report(line: str) -> None:
 
 @contextmanager
 def _driver() -> Iterator[Nvml]:
-    """The driver. Raises InputFault where there is none."""
-    from torchsplit_core.hardware import NvmlFault, open_nvml
+    """The driver; says if it is a replayed listing. Raises InputFault where there is none."""
+    from torchsplit_core.apply import host_driver
 
-    try:
-        with open_nvml() as nvml:
-            if nvml.origin is not None:
-                _report(nvml.origin)
-            yield nvml
-    except NvmlFault as fault:
-        raise InputFault("this host", fault.words, "Run it on the host of the GPUs.") from fault
+    with host_driver("Run it on the host of the GPUs.") as nvml:
+        if nvml.origin is not None:
+            _report(nvml.origin)
+        yield nvml

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.files import read_text, write_text
+from torchsplit_core.files import read_text
 from torchsplit_core.jobs.job_kinds import ApplyParameters
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import HostState, InputFault, Progress, Transition
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -20,19 +19,16 @@ def apply_job(workspace: Workspace, parameters: ApplyParameters, progress: Progr
     """
     from torchsplit_core.apply import (
         ApplySettings,
-        HostChange,
-        apply_change,
+        apply_plan,
         default_folder,
-        finish_change,
-        journal_path,
+        host_driver,
+        plan_digest,
         this_host,
-        with_host_facts,
     )
-    from torchsplit_core.hardware import NvmlFault, open_nvml
     from torchsplit_core.transition import ChangeTimes, plan_transition
 
     plan = workspace.get("plan", parameters.request)
-    digest = sha256(write_text(plan).encode()).hexdigest()
+    digest = plan_digest(plan)
     if digest != parameters.plan_sha256:
         problem = "is another one than when its change was confirmed"
         raise InputFault("plan", problem, "Look at the change once more.")
@@ -44,23 +40,18 @@ def apply_job(workspace: Workspace, parameters: ApplyParameters, progress: Progr
         lines.append(line)
         progress(0.5, line)
 
-    try:
-        with open_nvml() as nvml:
-            host = this_host(state, parameters.host, None, nvml)
-            path = journal_path(default_folder(), host)
-            journal = finish_change(nvml, host, digest, path, ApplySettings(), report)
-            if journal is None:
-                state = with_host_facts(state, host, nvml)
-                outcome = plan_transition(
-                    plan, state, request=request, prefer_loss=parameters.prefer_loss,
-                    evict_foreign=parameters.evict_foreign, times=ChangeTimes(start_s=parameters.start_s),
-                )  # fmt: skip
-                if outcome.status == "infeasible":
-                    raise InputFault("plan", f"cannot be reached: {outcome.message}", "Nothing was changed.")
-                change = HostChange.of(outcome, state, host, digest)
-                journal = apply_change(nvml, change, path, ApplySettings(), report)
-    except NvmlFault as fault:
-        raise InputFault("this host", fault.words, "Apply the plan on the host of the GPUs.") from fault
+    def find_transition(now: HostState) -> Transition:
+        return plan_transition(
+            plan, now, request=request, prefer_loss=parameters.prefer_loss,
+            evict_foreign=parameters.evict_foreign, times=ChangeTimes(start_s=parameters.start_s),
+        )  # fmt: skip
+
+    with host_driver("Apply the plan on the host of the GPUs.") as nvml:
+        host = this_host(state, parameters.host, None, nvml)
+        done = apply_plan(nvml, plan, state, host, find_transition, default_folder(), ApplySettings(), report)
+    if done.transition is not None and done.transition.status == "infeasible":
+        raise InputFault("plan", f"cannot be reached: {done.transition.message}", "Nothing was changed.")
     return {
-        "host": host, "plan_sha256": digest, "journal": str(path), "changed": journal is not None, "lines": lines,
+        "host": host, "plan_sha256": digest, "journal": str(done.path), "changed": done.journal is not None,
+        "lines": lines,
     }  # fmt: skip
