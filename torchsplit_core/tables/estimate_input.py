@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchsplit_core.curves import Query, Sample
-from torchsplit_core.tables.cell_parsing import BadCell, CellFault
+from torchsplit_core.tables.cell_parsing import CellFault
 from torchsplit_core.tables.columns import describe_columns, resolve_mapping
 from torchsplit_core.tables.import_result import report_bad_rows
-from torchsplit_core.tables.record_fields import ColumnLayout, RecordFields, column_layout, read_record
+from torchsplit_core.tables.record_fields import ColumnLayout, RecordFields, column_layout, read_records
 from torchsplit_core.tables.row_parsing import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet
 from torchsplit_core.tables.slice_parsing import parse_slice_size
@@ -27,17 +27,9 @@ def read_samples(
     mapping, notes = resolve_mapping(sheet.header, None, (), origin)
     layout = _layout(sheet, mapping, origin)
     gpu_types = _gpu_types(sheet, layout)
-    samples: list[Sample] = []
-    bad: list[BadCell] = []
-    left_out = 0
-    for record in sheet.records:
-        sample = read_record(record, layout, lambda fields: _sample(fields, gpu_types))
-        if isinstance(sample, BadCell):
-            bad.append(sample)
-        elif sample is None:
-            left_out += 1
-        else:
-            samples.append(sample)
+    rows, bad = read_records(sheet.records, layout, lambda fields: _sample(fields, gpu_types))
+    samples = [sample for sample in rows if sample is not None]
+    left_out = len(rows) - len(samples)
     notes += report_bad_rows(bad, len(samples), origin, skip_bad=skip_bad)
     if left_out:
         notes += (
@@ -63,14 +55,9 @@ def read_queries(
     has_run: dict[str, bool] = {}
     for sample in samples:
         has_run[sample.model] = has_run.get(sample.model, False) or sample.throughput_rps > 0
-    queries: list[Query] = []
-    bad: list[BadCell] = []
-    for record in sheet.records:
-        query = read_record(record, layout, lambda fields: _checked_query(fields, has_run, gpu_types))
-        if isinstance(query, BadCell):
-            bad.append(query)
-        else:
-            queries.append(query)
+    queries, bad = read_records(
+        sheet.records, layout, lambda fields: _checked_query(fields, has_run, gpu_types)
+    )
     report_bad_rows(bad, len(queries), origin, skip_bad=None)
     return tuple(queries), layout, notes
 

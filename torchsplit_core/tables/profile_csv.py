@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import resolve_mapping
 from torchsplit_core.tables.import_result import Imported, group_profiles, report_bad_rows
-from torchsplit_core.tables.record_fields import column_layout, read_record
+from torchsplit_core.tables.record_fields import column_layout, read_records
 from torchsplit_core.tables.row_parsing import ParsedProfileRow, describe_point, latency_of, parse_row
 from torchsplit_core.tables.sheet import read_sheet
 from torchsplit_core.tables.slice_parsing import check_gpu_type, known_gpu
@@ -57,15 +57,11 @@ def read_profile_csv(
     if not sheet.records:
         raise InputFault(origin, "has a header but no rows", "Add the measurements.")
     layout = column_layout(sheet, chosen, defaults)
+    parsed, bad = read_records(sheet.records, layout, parse_row)
     rows: list[ParsedProfileRow] = []
-    bad: list[BadCell] = []
     first: dict[tuple[object, ...], ParsedProfileRow] = {}
     repeated_rows = 0
-    for record in sheet.records:
-        read = read_record(record, layout, parse_row)
-        if isinstance(read, BadCell):
-            bad.append(read)
-            continue
+    for read in parsed:
         known = first.setdefault(read.key, read)
         if known is read:
             rows.append(read)
@@ -73,6 +69,7 @@ def read_profile_csv(
             repeated_rows += 1
         else:
             bad.append(_contradiction(read, known.line))
+    bad.sort(key=lambda cell: cell.line)
     left_out = report_bad_rows(bad, len(rows), origin, skip_bad=skip_bad)
     notes += _notes(rows, repeated_rows)
     profiles = group_profiles([(row.model, row.entry) for row in rows], origin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -108,3 +108,18 @@ def read_record(
     except CellFault as fault:
         name = layout.named.get(fault.column, fault.column)
         return BadCell(record.line, name, fault.problem, fault.remedy)
+
+
+def read_records(
+    records: Iterable[Record], layout: ColumnLayout, read: Callable[[RecordFields], Value]
+) -> tuple[list[Value], list[BadCell]]:
+    """The results of `read`, and the first bad cell of each record that cannot be read."""
+    values: list[Value] = []
+    bad: list[BadCell] = []
+    for record in records:
+        value = read_record(record, layout, read)
+        if isinstance(value, BadCell):
+            bad.append(value)
+        else:
+            values.append(value)
+    return values, bad

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from torchsplit_core.tables.cell_parsing import BadCell, CellFault
+from torchsplit_core.tables.cell_parsing import CellFault
 from torchsplit_core.tables.import_result import Imported, group_profiles, report_bad_rows
-from torchsplit_core.tables.record_fields import RecordFields, column_layout, read_record
+from torchsplit_core.tables.record_fields import RecordFields, column_layout, read_records
 from torchsplit_core.tables.row_parsing import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet, read_sheet
 from torchsplit_core.tables.triton_runs import (
@@ -177,14 +177,7 @@ def _import_runs(
 ) -> Imported:
     profile = resolve_slice(gpu_type, slice_name)
     layout = column_layout(sheet, defaults=given)
-    runs: list[TritonRun] = []
-    bad: list[BadCell] = []
-    for record in sheet.records:
-        parsed = read_record(record, layout, read)
-        if isinstance(parsed, BadCell):
-            bad.append(parsed)
-        else:
-            runs.append(parsed)
+    runs, bad = read_records(sheet.records, layout, read)
     left_out = report_bad_rows(bad, len(runs), origin, skip_bad=skip_bad)
     chosen = choose_runs(runs)
     profiles = group_profiles([(run.model, profile_row(run, gpu_type, profile)) for run in chosen], origin)

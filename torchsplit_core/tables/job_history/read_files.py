@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import TypeVar
 
-from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import normalize_header
 from torchsplit_core.tables.import_result import report_bad_rows
 from torchsplit_core.tables.job_history import dcgm_samples, slurm_jobs
@@ -15,7 +14,7 @@ from torchsplit_core.tables.job_history.dcgm_samples import parse_sample
 from torchsplit_core.tables.job_history.moments import has_no_zone
 from torchsplit_core.tables.job_history.records import HOUR_S, GpuJob, GpuSample, JobHistory
 from torchsplit_core.tables.job_history.slurm_jobs import parse_job
-from torchsplit_core.tables.record_fields import ColumnLayout, RecordFields, column_layout, read_record
+from torchsplit_core.tables.record_fields import ColumnLayout, RecordFields, column_layout, read_records
 from torchsplit_core.tables.sheet import Sheet, read_sheet
 from torchsplit_core.values import InputFault, quoted
 
@@ -60,14 +59,7 @@ class _Collector:
     ) -> list[Row]:
         if not sheet.records:
             raise InputFault(origin, "has a header but no rows", "Add its rows, or leave the file out.")
-        rows: list[Row] = []
-        bad: list[BadCell] = []
-        for record in sheet.records:
-            row = read_record(record, layout, parse)
-            if isinstance(row, BadCell):
-                bad.append(row)
-            else:
-                rows.append(row)
+        rows, bad = read_records(sheet.records, layout, parse)
         notes = report_bad_rows(bad, len(rows), origin, skip_bad=self.skip_bad)
         self.notes += (f"{origin}: {note}" for note in notes)
         return rows
