@@ -48,6 +48,9 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome | None, request: P
     if plan.status not in ("optimal", "feasible"):
         st.warning("This scenario has no plan to deploy: the tab Plan says why.")
         return
+    if _has_gpus(plan):
+        today.render(workspace, name, plan, request)
+    # Its warning is of the files below, not of the way above.
     _head(name, plan)
     if not any(gpu.slices for gpu in plan.gpus):
         st.info(
@@ -55,8 +58,6 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome | None, request: P
             "which figures are missing."
         )
         return
-    if _has_gpus(plan):
-        today.render(workspace, name, plan, request)
     images = None if request is None else _images(name, plan, request)
     *tabs, what = st.tabs([*FORMATS, "What it does and disrupts"])
     shown: list[str] = []
