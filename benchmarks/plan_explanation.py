@@ -11,18 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
-from benchmarks.planner_report import heading, row
+from benchmarks.planner_report import answer_of_child, heading, row
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanRequest
-
-ROOT = Path(__file__).resolve().parent.parent
 
 FAMILIES = {
     "S3, five A100": (11, 5, 30.0, None),
@@ -108,12 +104,8 @@ def measure(name: str, seed: int, seconds: float) -> dict[str, Any]:
 
 def in_child(name: str, seed: int, seconds: float) -> dict[str, Any]:
     """`measure` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.plan_explanation", "--child", name]
-    command += ["--seeds", str(seed), "--seconds", str(seconds)]
-    limit = FAMILIES[name][2] + seconds + GRACE_S
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=limit, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    arguments = ["--child", name, "--seeds", str(seed), "--seconds", str(seconds)]
+    return answer_of_child("plan_explanation", arguments, FAMILIES[name][2] + seconds + GRACE_S)
 
 
 def main() -> int:

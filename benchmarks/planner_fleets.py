@@ -10,16 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
-from benchmarks.planner_report import gap_text, heading, row
-
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.planner_report import answer_of_child, gap_text, heading, row
 
 FAMILIES = {
     "three types": (64, 256, 30, Family()),
@@ -70,12 +66,8 @@ def measure(name: str, size: Size, seed: int) -> dict[str, object]:
 
 def in_child(name: str, size: Size, seed: int) -> dict[str, object]:
     """`measure` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.planner_fleets", "--child", name, "--seeds", str(seed)]
-    command += ["--size", *map(str, size)]
-    limit = size[2] + GRACE_S
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=limit, check=True)
-    answer: dict[str, object] = json.loads(done.stdout)
-    return answer
+    arguments = ["--child", name, "--seeds", str(seed), "--size", *map(str, size)]
+    return answer_of_child("planner_fleets", arguments, size[2] + GRACE_S)
 
 
 def main() -> int:

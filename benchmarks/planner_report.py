@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
 
 TOLERANCE = 1e-6
 """Values closer than this, relatively, are equal (the contract of plan outcomes)."""
@@ -54,3 +61,13 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     reached = next(k for k in range(1, len(ordered) + 1) if k >= share * len(ordered) - 1e-9)
     return ordered[reached - 1]
+
+
+def answer_of_child(module: str, arguments: Sequence[str], limit_s: float) -> dict[str, Any]:
+    """The JSON that a benchmark prints when it runs in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=limit_s, check=True,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
