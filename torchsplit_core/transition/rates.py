@@ -68,6 +68,26 @@ class Throughputs:
         )
 
 
+Timeline = tuple[tuple[float, float], ...]
+"""Seconds since the beginning, and requests/s from then on; ascending, the last one at the end of the change."""
+
+
+def timelines(
+    steps: Sequence[TransitionStep], throughputs: Throughputs, running: Running
+) -> dict[str, Timeline]:
+    """By model, its throughput during the steps, from the tenants that run before.
+
+    A tenant that stops serves nobody new from its step's beginning, one that starts serves from its step's end.
+    """
+    running, now = running.copy(), 0.0
+    lines = {model: [(0.0, throughputs.of(model, running))] for model in throughputs.stages}
+    for step in steps:
+        at, now = now, now + (step.seconds or 0.0)
+        for model in running.apply(step):
+            lines[model].append((now if step.action == "start" else at, throughputs.of(model, running)))
+    return {model: (*line, (now, line[-1][1])) for model, line in lines.items()}
+
+
 class Losses:
     """Model-seconds below demand: the integral of max(0, 1 − throughput / demand) over the steps."""
 

@@ -10,7 +10,7 @@ from torchsplit_core.hardware.host_state.validity import check_state, has_mig
 from torchsplit_core.transition.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
-from torchsplit_core.transition.rates import Losses, Running, Throughputs
+from torchsplit_core.transition.rates import Losses, Running, Throughputs, timelines
 from torchsplit_core.transition.times import ChangeTimes
 from torchsplit_core.transition.verification import transition_fault
 from torchsplit_core.values import (
@@ -172,21 +172,17 @@ class _Search:
         )
 
     def _during(self, steps: Sequence[TransitionStep], lost: Mapping[str, float]) -> tuple[ModelDuring, ...]:
-        before = {model: self.throughputs.of(model, self.running) for model in self.throughputs.stages}
-        lowest, running = dict(before), self.running.copy()
-        for step in steps:
-            for model in running.apply(step):
-                lowest[model] = min(lowest[model], self.throughputs.of(model, running))
+        lines = timelines(steps, self.throughputs, self.running)
         return tuple(
             ModelDuring(
                 model,
-                lowest[model],
-                before[model],
+                min(rate for _, rate in line),
+                line[0][1],
                 self.throughputs.of(model, self.planned),
                 self.demands.get(model),
                 lost.get(model, 0.0),
             )
-            for model in self.throughputs.stages
+            for model, line in lines.items()
         )
 
     def _warnings(self) -> tuple[str, ...]:

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.transition.rates import Running, Throughputs
+from torchsplit_core.transition.rates import Running, Throughputs, Timeline, timelines
 from torchsplit_core.values import HostState, PlanRequest, StateGpu, StateInstance, Transition
-
-Timeline = tuple[tuple[float, float], ...]
-"""Seconds since the beginning, and requests/s from then on; ascending, the last one at the end of the change."""
 
 
 def throughput_over_time(
     state: HostState, outcome: Transition, request: PlanRequest | None = None
 ) -> dict[str, Timeline]:
-    """By model, its throughput during the steps; `request` as for `plan_transition`.
-
-    A tenant that stops serves nobody new from its step's beginning, one that starts serves from its step's end.
-    """
+    """By model, its throughput during the steps; `request` as for `plan_transition`."""
     before = [tenant for gpu in state.gpus for item in gpu.instances for tenant in item.planned_tenants]
     after = [tenant for gpu in outcome.mapping for item in gpu.instances for tenant in item.tenants]
-    throughputs, running = Throughputs((*before, *after), request), Running(before)
-    lines = {model: [(0.0, throughputs.of(model, running))] for model in throughputs.stages}
-    now = 0.0
-    for step in outcome.steps:
-        at, now = now, now + (step.seconds or 0.0)
-        for model in running.apply(step):
-            lines[model].append((now if step.action == "start" else at, throughputs.of(model, running)))
-    for line in lines.values():
-        line.append((now, line[-1][1]))
-    return {model: tuple(line) for model, line in lines.items()}
+    return timelines(outcome.steps, Throughputs((*before, *after), request), Running(before))
 
 
 def state_after(state: HostState, outcome: Transition) -> HostState:

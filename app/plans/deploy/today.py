@@ -30,7 +30,7 @@ from torchsplit_core.transition import (
     throughput_over_time,
     transition_table,
 )
-from torchsplit_core.transition.timeline import Timeline
+from torchsplit_core.transition.rates import Timeline
 from torchsplit_core.values import HostState, ModelDuring, PlanOutcome, PlanRequest, Transition
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
