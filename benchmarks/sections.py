@@ -160,8 +160,7 @@ BENCHMARKS = (
         "Questions of a plan's explanation (changes, limits of models, layouts) whose effect is proven after 20 s, in "
         "two processes, and those that are at least between a plan and a proven bound; the published mix on five "
         "A100, and mixed fleets of random curves over five seeds. Width: of the ten questions whose effect at the "
-        "first level may be largest, the distance of plan and bound as a share of the value before the change. In "
-        "this run about ten other processes shared the two cores, so a quarter of the time or less was there.",
+        "first level may be largest, the distance of plan and bound as a share of the value before the change.",
         ("--families", "three types", "--seeds", "1", "--seconds", "3"),
     ),
     Benchmark(

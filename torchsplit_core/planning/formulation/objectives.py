@@ -5,6 +5,7 @@ A sum of throughputs is maximised as Σ gain·T − P, one of costs minimised as
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -208,15 +209,17 @@ def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline
 
 
 def traffic_unit(formulation: Formulation) -> float:
-    """The largest bytes of any co-location, so that the objective's figures stay near 1."""
+    """The geometric mean of the least and the most bytes of a co-location.
+
+    Then the most stays within what the solver computes exactly, and the least above what it takes for zero.
+    """
     colocation_index = formulation.problem.colocation_index
-    return max(
-        [
-            1.0,
-            *(colocation.bytes_per_request for colocation in colocation_index.soft),
-            *(flow.bytes_per_s for flow in colocation_index.flows),
-        ]
+    weights = (
+        *(colocation.bytes_per_request for colocation in colocation_index.soft),
+        *(flow.bytes_per_s for flow in colocation_index.flows),
     )
+    positive = [weight for weight in weights if weight > 0] or [1.0]
+    return math.sqrt(min(positive) * max(positive))
 
 
 def _fix_sum(formulation: Formulation, total: Any, reached: float, scale: float) -> None:

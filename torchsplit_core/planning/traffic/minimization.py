@@ -28,6 +28,7 @@ from torchsplit_core.planning.outcome.figures import (
     cross_gpu_bytes,
     level_values,
     planned_models_of,
+    separated_bytes,
     separation_traffic,
 )
 from torchsplit_core.planning.outcome.resilience import survives_failure
@@ -81,7 +82,8 @@ def minimize_cross_gpu_traffic(
     with watch.searching():
         best = exchange_tenants(request, incumbent.gpus, partial_deadline(deadline, EXCHANGE_PART))
     apart, bound = separation_traffic(request, best), 0.0
-    if apart > _rounding_bytes(request):
+    # Any separation of a soft pair is real, however few its bytes are beside those of a routed pair.
+    if separated_bytes(request, best) or cross_gpu_bytes(request, best) > _rounding_bytes(request):
         result = _solve_program(request, incumbent, deadline, watch)
         bound = result.bound
         # Of equal plans take the program's: it does not depend on how far the exchanges came.
