@@ -1,0 +1,1 @@
+"""LLMs from their sizes: config.json, the memory of an engine, the times of its steps."""
