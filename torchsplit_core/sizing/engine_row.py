@@ -1,0 +1,202 @@
+"""One candidate as a row: whether the engine fits, its largest rate within the limits, how many reach the rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
+from torchsplit_core.llm.step_times import StepEstimate, step_estimate
+from torchsplit_core.simulation.continuous.largest_rate import (
+    LoadedEngine,
+    RequestDraws,
+    TokenLimits,
+    largest_rate,
+    loaded_engine,
+)
+from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
+from torchsplit_core.sizing.candidates import Candidate
+from torchsplit_core.sizing.request import SizingRequest
+from torchsplit_core.values import EngineServer
+
+SAME = 1e-9
+"""Relative: rates that differ by less are equal."""
+EXPERT_ROUNDS = 3
+"""How often the sequences of a step and the experts that they choose are reckoned from each other."""
+REQUESTS_A_SEQUENCE = 10
+"""Least requests of a trial for each sequence that decodes, so that filling and emptying the engine count little."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizingRow:
+    """An engine on a slice (`profile`), a GPU or `tensor_parallel` of them.
+
+    GiB and kv_blocks are of one GPU; max_context: most tokens of a request. rate_rps: of one engine within the limits,
+    with its 90 % interval for the error of the step times. ttft_ms, tpot_ms (the percentile of the limits) and goodput
+    are at that rate, without limits at the engine's share of the rate asked for. gpus: with as many engines on each as
+    fit. None: not known, or there is none.
+    """
+
+    gpu_type: str
+    profile: str | None
+    tensor_parallel: int
+    fits: bool
+    weights_gib: float
+    kv_gib: float | None
+    kv_blocks: int
+    max_context: int | None
+    rate_rps: float | None = None
+    low_rps: float | None = None
+    high_rps: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    goodput: float | None = None
+    engines: int | None = None
+    gpus: int | None = None
+    cost: float | None = None
+    binds: str = ""
+    basis: str = "estimated"
+    note: str = ""
+    engine: EngineServer | None = None
+
+    @property
+    def reaches(self) -> bool:
+        """Whether so many of it that are counted reach the rate within the limits."""
+        return self.gpus is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEngine:
+    """A candidate that fits. Its row has the closed form's rate until `simulated_row` makes another."""
+
+    candidate: Candidate
+    row: SizingRow
+    engine: EngineServer
+    steps: StepEstimate
+    sequences: float
+
+
+def prepare(request: SizingRequest, candidate: Candidate) -> PreparedEngine | SizingRow:
+    """The engine of a candidate, or the row of one that does not fit and says why."""
+    device, settings = candidate.device, request.settings
+    memory = engine_memory(
+        request.sizes,
+        device,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+    )
+    longest = memory.kv_blocks * BLOCK_TOKENS + 1
+    row = SizingRow(
+        device.gpu_type,
+        device.profile,
+        device.tensor_parallel,
+        fits=True,
+        weights_gib=memory.weights_gib,
+        kv_gib=memory.kv_gib if memory.fits else None,
+        kv_blocks=memory.kv_blocks,
+        max_context=min(longest, request.most_tokens or longest) if memory.fits else None,
+    )
+    if not memory.fits:
+        return replace(row, fits=False, binds="memory", note=_describe_shortage(memory))
+    if (needed := settings.max_model_len or request.tokens) > longest:
+        whose = "--max-model-len" if settings.max_model_len else "a request"
+        note = f"the KV cache holds {longest - 1:,} tokens, and {whose} has {needed:,}"
+        return replace(row, fits=False, binds="KV", note=note)
+    return _with_steps(request, candidate, row)
+
+
+def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow:
+    """The row with the rate and the times of its simulation."""
+    limits = request.limits
+    draws = request_draws(request, math.ceil(REQUESTS_A_SEQUENCE * prepared.sequences))
+    result = largest_rate(prepared.engine, draws, limits)
+    row = replace(prepared.row, binds=result.binds, engine=prepared.engine, engines=None, gpus=None, cost=None)
+    loaded = result.low or result.alone
+    rate = loaded.rate_rps
+    low_rps, high_rps = _interval(prepared, draws.lengths, limits, loaded, rate)
+    row = replace(row, rate_rps=rate, low_rps=low_rps, high_rps=high_rps)
+    if result.low is None:
+        row = replace(row, note="a request alone exceeds the limit; the times are those of requests alone")
+    row = with_counts(request, prepared.candidate, row)
+    if not limits.given:
+        share = request.rate_rps / (row.engines or 1)
+        loaded = loaded_engine(prepared.engine, draws, limits, min(share, rate))
+    tpot = loaded.tpot_ms
+    return replace(
+        row, ttft_ms=loaded.ttft_ms, tpot_ms=tpot, goodput=loaded.goodput if limits.given else None
+    )
+
+
+def with_counts(request: SizingRequest, candidate: Candidate, row: SizingRow) -> SizingRow:
+    """The row with how many engines and GPUs reach the rate asked for, and their cost an hour."""
+    if not row.rate_rps:
+        return row
+    engines = max(math.ceil(request.rate_rps / row.rate_rps * (1 - SAME)), 1)
+    gpus = math.ceil(engines / candidate.instances) * row.tensor_parallel
+    price = candidate.gpu.cost_per_hour
+    return replace(row, engines=engines, gpus=gpus, cost=None if price is None else price * gpus)
+
+
+def request_draws(request: SizingRequest, least: int = 1) -> RequestDraws:
+    """At least `least` requests, which `simulate` draws too for one replication of the same seed."""
+    count = max(request.requests, least)
+    rng = np.random.default_rng([request.seed, 0, 0, 0])
+    tokens = (request.prompt_tokens, request.output_tokens, request.cached_tokens)
+    return RequestDraws(
+        rng.standard_exponential(count), *(np.full(count, value, dtype=np.int64) for value in tokens)
+    )
+
+
+def _with_steps(request: SizingRequest, candidate: Candidate, row: SizingRow) -> PreparedEngine:
+    device, settings, limits = candidate.device, request.settings, request.limits
+    lengths = MeanLengths(request.prompt_tokens, request.output_tokens, request.cached_tokens)
+    sequences, rate = 1.0, 0.0
+    for _ in range(EXPERT_ROUNDS if request.sizes.layers_with_experts else 1):
+        chunk = min(lengths.processed, settings.max_num_batched_tokens)
+        steps = step_estimate(request.sizes, device, sequences=sequences, chunk_tokens=chunk)
+        engine = EngineServer(
+            id=" ".join(filter(None, (device.gpu_type, device.profile, f"x{device.tensor_parallel}"))),
+            model=request.model,
+            stage="whole",
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            kv_blocks=row.kv_blocks,
+            step=steps.step,
+            block_tokens=BLOCK_TOKENS,
+            max_model_len=request.most_tokens,
+        )
+        state = ClosedForm(engine, lengths).within(limits.max_ttft_ms, limits.max_tpot_ms)
+        sequences, rate = (1.0, 0.0) if state is None else (state.sequences, state.rate_rps)
+    row = with_counts(request, candidate, replace(row, rate_rps=rate))
+    return PreparedEngine(candidate, row, engine, steps, sequences)
+
+
+def _interval(
+    prepared: PreparedEngine, lengths: MeanLengths, limits: TokenLimits, loaded: LoadedEngine, rate: float
+) -> tuple[float, float]:
+    """The rates of the slow and of the quick steps: the simulated one times the ratio of the closed forms, which are
+    scaled to give the simulated times.
+    """
+    middle = ClosedForm(prepared.engine, lengths)
+    if limits.given:
+        middle = middle.like(rate, loaded.ttft_ms, loaded.tpot_ms)
+    ends = []
+    for step in (prepared.steps.step, prepared.steps.high, prepared.steps.low):
+        form = replace(middle, engine=replace(prepared.engine, step=step))
+        state = form.within(limits.max_ttft_ms, limits.max_tpot_ms)
+        ends.append(0.0 if state is None else state.rate_rps)
+    if not rate:
+        return 0.0, ends[2]
+    scale = rate / ends[0] if ends[0] else 1.0
+    return min(ends[1] * scale, rate), max(ends[2] * scale, rate)
+
+
+def _describe_shortage(memory: EngineMemory) -> str:
+    taken = memory.weights_gib + memory.activations_gib + memory.engine_gib
+    return (
+        f"weights {memory.weights_gib:.3g} GiB, activations {memory.activations_gib:.2g} and the engine's own "
+        f"{memory.engine_gib:.2g}: {taken:.3g} of the {memory.total_gib:.3g} GiB that it may take"
+    )

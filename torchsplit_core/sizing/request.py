@@ -1,0 +1,121 @@
+"""What a sizing is asked: an LLM, its requests and limits, the GPU types that are offered, the engine's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torchsplit_core.llm.memory import UTILIZATION
+from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.decoder import DecoderSizes
+from torchsplit_core.values.limits import check_number
+
+DEFAULT_TYPES = (
+    "A30-24GB", "A100-80GB", "H100-SXM5-80GB", "H200-141GB", "B200-180GB", "L4-24GB", "L40S-48GB",
+    "RTX-PRO-6000-Blackwell-96GB",
+)  # fmt: skip
+"""GPU types of data centres whose peaks are sourced: MIG-capable ones, then those without MIG, then the one of both."""
+GROUPS = (1, 2, 4, 8)
+"""GPUs of one node that share every layer."""
+REQUESTS = 600
+MOST_REQUESTS = 1_000_000
+MOST_TOKENS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedGpu:
+    """A GPU type that may be taken, its price an hour (None: not given); `sliced`: also MIG slices of it."""
+
+    type: str
+    cost_per_hour: float | None = None
+    sliced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings of vLLM under its names. max_model_len None: what the model and the KV cache take."""
+
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    gpu_memory_utilization: float = UTILIZATION
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SizingRequest:
+    """`rate_rps` requests/s of `prompt_tokens` tokens (the first `cached_tokens` of them in the KV cache already) and
+    `output_tokens`, which keep the `limits`. Each trial has `requests` requests with the draws of `seed`.
+    """
+
+    model: str
+    sizes: DecoderSizes
+    gpus: Sequence[OfferedGpu]
+    rate_rps: float = 1.0
+    prompt_tokens: int = 1024
+    output_tokens: int = 256
+    cached_tokens: int = 0
+    limits: TokenLimits = field(default_factory=TokenLimits)
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    requests: int = REQUESTS
+    seed: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output tokens of a request."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens of a request by the model and the settings; None where neither says."""
+        known = [most for most in (self.sizes.max_model_len, self.settings.max_model_len) if most is not None]
+        return min(known, default=None)
+
+
+def check_request(request: SizingRequest) -> None:
+    """Raises InputFault for a number that makes no sense, naming the option."""
+    settings, limits = request.settings, request.limits
+    check_number("--rate", request.rate_rps, positive=True)
+    whole = {
+        "--prompt": (request.prompt_tokens, MOST_TOKENS), "--output": (request.output_tokens, MOST_TOKENS),
+        "--max-num-seqs": (settings.max_num_seqs, 65_536),
+        "--max-num-batched-tokens": (settings.max_num_batched_tokens, 1_048_576),
+        "--requests": (request.requests, MOST_REQUESTS),
+    }  # fmt: skip
+    for option, (value, most) in whole.items():
+        _check_whole(option, value, 1, most)
+    _check_whole("--seed", request.seed, 0, 2**63 - 1)
+    if settings.max_model_len is not None:
+        _check_whole("--max-model-len", settings.max_model_len, 1, MOST_TOKENS)
+    _check_whole("--cached", request.cached_tokens, 0, request.prompt_tokens - 1, "the prompt's tokens less one")
+    for option, limit in (("--max-ttft", limits.max_ttft_ms), ("--max-tpot", limits.max_tpot_ms)):
+        if limit is not None:
+            check_number(option, limit, positive=True)
+    if not 0 < limits.percentile < 100:
+        raise InputFault(
+            "--percentile", f"is {limits.percentile:g}, not between 0 and 100", "Give for example 95."
+        )
+    if not 0 < settings.gpu_memory_utilization <= 1:
+        raise InputFault(
+            "--gpu-memory-utilization",
+            f"is {settings.gpu_memory_utilization:g}, not above 0 and at most 1",
+            "Give for example 0.9.",
+        )
+    most = request.most_tokens
+    if most is not None and request.tokens > most:
+        source = "--max-model-len" if most == settings.max_model_len else f"{request.model}'s context"
+        raise InputFault(
+            "--prompt and --output",
+            f"{request.prompt_tokens} + {request.output_tokens} tokens are more than the {most} of {source}",
+            "Shorten them, or name another model.",
+        )
+    if not request.gpus:
+        raise InputFault("--gpus", "names no GPU type", "Give at least one, for example L40S-48GB.")
+
+
+def _check_whole(option: str, value: int, least: int, most: int, meaning: str = "") -> None:
+    if value < least:
+        raise InputFault(option, f"is {value}, below the least value {least}", f"Give {least} or more.")
+    if value > most:
+        of = f", {meaning}" if meaning else ""
+        raise InputFault(option, f"is {value}, above the greatest value {most}{of}", "Give fewer.")
