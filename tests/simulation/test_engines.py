@@ -28,7 +28,7 @@ def compare(servers: list[dict[str, Any]], times_s: list[float], lengths: list[t
     np.testing.assert_allclose(ours.last_token_s * 1e3, [float(one.times[-1]) for one in requests], **exact)
     gaps = [float(b - a) for one in requests for a, b in zip(one.times, one.times[1:], strict=False)]
     np.testing.assert_allclose(
-        np.sort(np.repeat(ours.gaps_ms, ours.gap_counts)), np.sort(gaps), rtol=1e-9, atol=1e-12
+        np.sort(np.repeat(*ours.gaps.sample())), np.sort(gaps), rtol=1e-9, atol=1e-12
     )
     for use, slow in zip(ours.engines, engines, strict=True):
         assert use.busy_s * 1e3 == pytest.approx(float(slow.busy), rel=1e-12)
