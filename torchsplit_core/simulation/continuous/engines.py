@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.continuous.engine import Engine
-from torchsplit_core.simulation.continuous.ticks import tick_scale
+from torchsplit_core.simulation.continuous.engine import Engine, RequestLog
+from torchsplit_core.simulation.continuous.ticks import TickScale, tick_scale
+from torchsplit_core.simulation.least_loaded import LeastLoaded
 from torchsplit_core.values import EngineServer
 
 Seconds = NDArray[np.float64]
@@ -30,25 +32,46 @@ class EngineUse:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenGaps:
+    """Times between neighbouring tokens of a request, as stretches of steps, in no order.
+
+    Stretch i has `steps[i]` lengths, `first_ms[i]` and each further one longer by `growth_ms[i]`; each of them is the
+    gap of `sequences[i]` requests.
+    """
+
+    first_ms: NDArray[np.float64]
+    growth_ms: NDArray[np.float64]
+    steps: NDArray[np.int64]
+    sequences: NDArray[np.int64]
+
+    def sample(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Every length in milliseconds, and how many gaps have it."""
+        places = np.arange(self.steps.sum()) - np.repeat(np.cumsum(self.steps) - self.steps, self.steps)
+        lengths = np.repeat(self.first_ms, self.steps) + np.repeat(self.growth_ms, self.steps) * places
+        return lengths, np.repeat(self.sequences, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRun:
     """One replication: per request in order of arrival, seconds on the time axis of the arrivals.
 
-    `gaps_ms` are the times between neighbouring tokens of a request, each `gap_counts` times, in no order.
+    `engines` has every engine, those of a server one after the other.
     """
 
     start_s: Seconds
     first_token_s: Seconds
     last_token_s: Seconds
-    gaps_ms: NDArray[np.float64]
-    gap_counts: NDArray[np.int64]
+    gaps: TokenGaps
     engines: tuple[EngineUse, ...]
 
     @property
     def preemptions(self) -> int:
+        """Of all engines together."""
         return sum(engine.preemptions for engine in self.engines)
 
     @property
     def kv_peak_blocks(self) -> int:
+        """The most of any engine."""
         return max(engine.kv_peak_blocks for engine in self.engines)
 
 
@@ -58,53 +81,32 @@ def run_engines(
     prompt_tokens: Tokens,
     output_tokens: Tokens,
     cached_tokens: Tokens,
+    *,
+    first_counted: int = 0,
 ) -> EngineRun:
     """Run requests that arrive at these seconds (non-decreasing), with these tokens each, to their last token.
 
-    Every request fits into the cache of every engine: `prompt + output - 1` tokens.
+    Every request fits into every engine: the blocks of `prompt + output - 1` tokens are there. The gaps are those of
+    the requests from `first_counted` on.
     """
     servers = [engines] if isinstance(engines, EngineServer) else list(engines)
     scale = tick_scale([line for server in servers for line in server.step])
-    times = [scale.ticks(time * 1e3) for time in arrivals_s.tolist()]
-    lengths = (prompt_tokens.tolist(), output_tokens.tolist(), cached_tokens.tolist())
+    requests = RequestLog(
+        prompt_tokens.tolist(), output_tokens.tolist(), cached_tokens.tolist(), first_counted
+    )
     entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
     lines = [scale.line_ticks(server.step) for server in servers]
-    engine_of = [Engine(servers[entry], lines[entry], *lengths) for entry in entries]
-    arrived = 0
-    while arrived < len(times) or any(engine.end is not None for engine in engine_of):
-        instants = [engine.end for engine in engine_of if engine.end is not None]
-        now = min([*instants, *times[arrived : arrived + 1]])
-        changed = set()
-        for number, engine in enumerate(engine_of):
-            if engine.end is not None and engine.end < now + scale.same_instant:
-                engine.finish()
-                changed.add(number)
-        while arrived < len(times) and times[arrived] < now + scale.same_instant:
-            number = min(range(len(engine_of)), key=lambda number: engine_of[number].load)
-            engine_of[number].waiting.append(arrived)
-            changed.add(number)
-            arrived += 1
-        for number in sorted(changed):
-            if engine_of[number].end is None:
-                engine_of[number].begin(now)
-    columns = []
-    for name in ("starts", "first_tokens", "last_tokens"):
-        column = np.empty(len(times))
-        for engine in engine_of:
-            for request, tick in getattr(engine, name).items():
-                column[request] = tick / scale.per_ms / 1e3
-        columns.append(column)
-    gaps = np.array([gap / scale.per_ms for engine in engine_of for gap in engine.gaps])
+    engine_of = [Engine(servers[entry], lines[entry], requests) for entry in entries]
+    _run(engine_of, scale.from_seconds(arrivals_s), scale.same_instant)
     return EngineRun(
-        columns[0],
-        columns[1],
-        columns[2],
-        gaps,
-        np.ones(len(gaps), dtype=np.int64),
+        scale.to_seconds(requests.starts),
+        scale.to_seconds(requests.first_tokens),
+        scale.to_seconds(requests.last_tokens),
+        _token_gaps(requests.gaps, scale),
         tuple(
             EngineUse(
                 entry,
-                engine.busy / scale.per_ms / 1e3,
+                engine.busy / scale.per_s,
                 engine.steps,
                 engine.sequences,
                 engine.kv_peak,
@@ -112,4 +114,57 @@ def run_engines(
             )
             for entry, engine in zip(entries, engine_of, strict=True)
         ),
+    )
+
+
+def _run(engines: Sequence[Engine], arrivals: Sequence[int], same_instant: int) -> None:
+    """At one instant ends of steps come first, then arrivals, then starts."""
+    loads = LeastLoaded(len(engines))
+    ends: list[tuple[int, int]] = []
+    arrived, count = 0, len(arrivals)
+    while True:
+        while ends and engines[ends[0][1]].end != ends[0][0]:
+            heappop(ends)
+        if ends:
+            now = ends[0][0]
+            if arrived < count:
+                now = min(now, arrivals[arrived])
+        elif arrived < count:
+            now = arrivals[arrived]
+        else:
+            return
+        until = now + same_instant
+        changed = set()
+        while ends and ends[0][0] < until:
+            end, number = heappop(ends)
+            engine = engines[number]
+            if engine.end == end:
+                left = engine.finish()
+                if left:
+                    loads.add(number, -left)
+                changed.add(number)
+        while arrived < count and arrivals[arrived] < until:
+            number = loads.least()
+            engine = engines[number]
+            if engine.join(arrived, arrivals[arrived], same_instant):
+                assert engine.end is not None
+                heappush(ends, (engine.end, number))
+            loads.add(number, 1)
+            changed.add(number)
+            arrived += 1
+        for number in changed:
+            engine = engines[number]
+            if engine.end is None:
+                engine.begin(now)
+                if engine.end is not None:
+                    heappush(ends, (engine.end, number))
+
+
+def _token_gaps(gaps: Sequence[tuple[int, int, int, int]], scale: TickScale) -> TokenGaps:
+    lengths, growths, steps, sequences = zip(*gaps, strict=True) if gaps else ((), (), (), ())
+    return TokenGaps(
+        scale.to_seconds(lengths) * 1e3,
+        scale.to_seconds(growths) * 1e3,
+        np.array(steps, dtype=np.int64),
+        np.array(sequences, dtype=np.int64),
     )
