@@ -67,6 +67,14 @@ class SizingRow:
         return self.gpus is not None
 
 
+def excess(row: SizingRow, limits: TokenLimits) -> float:
+    """The larger ratio of TTFT and TPOT to their limits; infinite where the times are not known."""
+    if row.ttft_ms is None:
+        return math.inf
+    ttft = row.ttft_ms / limits.max_ttft_ms if limits.max_ttft_ms else 0.0
+    return max(ttft, (row.tpot_ms or 0.0) / limits.max_tpot_ms if limits.max_tpot_ms else 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedEngine:
     """A candidate that fits. Its row has the closed form's rate until `simulated_row` makes another."""

@@ -9,7 +9,7 @@ from torchsplit_core.llm.memory import UTILIZATION
 from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.decoder import DecoderSizes
-from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.limits import check_number, check_whole
 
 DEFAULT_TYPES = (
     "A30-24GB", "A100-80GB", "H100-SXM5-80GB", "H200-141GB", "B200-180GB", "L4-24GB", "L40S-48GB",
@@ -21,6 +21,7 @@ GROUPS = (1, 2, 4, 8)
 REQUESTS = 600
 MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 10_000_000
+MOST_SEQUENCES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,46 +77,39 @@ def check_request(request: SizingRequest) -> None:
     """Raises InputFault for a number that makes no sense, naming the option."""
     settings, limits = request.settings, request.limits
     check_number("--rate", request.rate_rps, positive=True)
-    whole = {
-        "--prompt": (request.prompt_tokens, MOST_TOKENS), "--output": (request.output_tokens, MOST_TOKENS),
-        "--max-num-seqs": (settings.max_num_seqs, 65_536),
-        "--max-num-batched-tokens": (settings.max_num_batched_tokens, 1_048_576),
-        "--requests": (request.requests, MOST_REQUESTS),
-    }  # fmt: skip
-    for option, (value, most) in whole.items():
-        _check_whole(option, value, 1, most)
-    _check_whole("--seed", request.seed, 0, 2**63 - 1)
+    check_whole("--prompt", request.prompt_tokens, least=1, most=MOST_TOKENS)
+    check_whole("--output", request.output_tokens, least=1, most=MOST_TOKENS)
+    check_whole("--cached", request.cached_tokens, most=request.prompt_tokens - 1)
+    check_whole("--max-num-seqs", settings.max_num_seqs, least=1, most=MOST_SEQUENCES)
+    check_whole("--max-num-batched-tokens", settings.max_num_batched_tokens, least=1, most=MOST_TOKENS)
+    check_whole("--requests", request.requests, least=1, most=MOST_REQUESTS)
+    check_whole("--seed", request.seed)
     if settings.max_model_len is not None:
-        _check_whole("--max-model-len", settings.max_model_len, 1, MOST_TOKENS)
-    _check_whole("--cached", request.cached_tokens, 0, request.prompt_tokens - 1, "the prompt's tokens less one")
+        check_whole("--max-model-len", settings.max_model_len, least=1, most=MOST_TOKENS)
     for option, limit in (("--max-ttft", limits.max_ttft_ms), ("--max-tpot", limits.max_tpot_ms)):
         if limit is not None:
             check_number(option, limit, positive=True)
     if not 0 < limits.percentile < 100:
-        raise InputFault(
-            "--percentile", f"is {limits.percentile:g}, not between 0 and 100", "Give for example 95."
-        )
+        problem = f"is {limits.percentile:g}, not between 0 and 100"
+        raise InputFault("--percentile", problem, "Give for example 95.")
     if not 0 < settings.gpu_memory_utilization <= 1:
-        raise InputFault(
-            "--gpu-memory-utilization",
-            f"is {settings.gpu_memory_utilization:g}, not above 0 and at most 1",
-            "Give for example 0.9.",
-        )
+        problem = f"is {settings.gpu_memory_utilization:g}, not a share above 0 and up to 1"
+        raise InputFault("--gpu-memory-utilization", problem, "Give for example 0.9.")
+    _check_context(request)
+    if not request.gpus:
+        raise InputFault("--gpus", "names no GPU type", "Give at least one, for example L40S-48GB.")
+
+
+def _check_context(request: SizingRequest) -> None:
+    model, given = request.sizes.max_model_len, request.settings.max_model_len
+    if model is not None and given is not None and given > model:
+        problem = f"is {given}, more than the {model} tokens of {request.model}'s context"
+        raise InputFault("--max-model-len", problem, f"Give {model} or less.")
     most = request.most_tokens
     if most is not None and request.tokens > most:
-        source = "--max-model-len" if most == settings.max_model_len else f"{request.model}'s context"
+        source = "--max-model-len" if most == given else f"{request.model}'s context"
         raise InputFault(
             "--prompt and --output",
             f"{request.prompt_tokens} + {request.output_tokens} tokens are more than the {most} of {source}",
             "Shorten them, or name another model.",
         )
-    if not request.gpus:
-        raise InputFault("--gpus", "names no GPU type", "Give at least one, for example L40S-48GB.")
-
-
-def _check_whole(option: str, value: int, least: int, most: int, meaning: str = "") -> None:
-    if value < least:
-        raise InputFault(option, f"is {value}, below the least value {least}", f"Give {least} or more.")
-    if value > most:
-        of = f", {meaning}" if meaning else ""
-        raise InputFault(option, f"is {value}, above the greatest value {most}{of}", "Give fewer.")

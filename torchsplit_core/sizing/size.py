@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import peaks
 from torchsplit_core.sizing.candidates import Candidate, candidates
-from torchsplit_core.sizing.engine_row import PreparedEngine, SizingRow, prepare, simulated_row
+from torchsplit_core.sizing.engine_row import PreparedEngine, SizingRow, excess, prepare, simulated_row
 from torchsplit_core.sizing.request import SizingRequest, check_request
 from torchsplit_core.values import Progress, ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
 class SizingTable:
-    """Rows in the order of what they cost, then those that exceed a limit, then those that do not fit.
+    """Rows in the order of what they cost, then those that exceed a limit, nearest first, then those that do not fit.
 
-    Only the first `simulated` of those that fit have figures of a simulation. `left_out` says why types, slices and
-    groups have no row.
+    Rows that fit are simulated where they have an engine. `left_out` says why types, slices and groups have no row.
     """
 
     request: SizingRequest
     rows: tuple[SizingRow, ...]
-    simulated: int
     left_out: tuple[str, ...]
 
     @property
@@ -30,42 +30,66 @@ class SizingTable:
         """Whether any row reaches the rate within the limits."""
         return any(row.reaches for row in self.rows)
 
+    @property
+    def simulated(self) -> tuple[SizingRow, ...]:
+        """The rows with figures of a simulation."""
+        return tuple(row for row in self.rows if row.engine is not None)
+
 
 def size(
     request: SizingRequest, *, most_simulated: int | None = None, progress: Progress = ignore_progress
 ) -> SizingTable:
-    """The table, all of it simulated, or as many rows as are `most_simulated`: the best, by rates in closed form first.
+    """The table, all of it simulated, or at most `most_simulated` rows of it: the best of each GPU type, by rates in
+    closed form first.
 
     Raises InputFault for a request that makes no sense, or where every type, slice and group is left out.
     """
     check_request(request)
     offered, left_out = candidates(request)
-    rows: dict[Candidate, SizingRow] = {}
-    waiting: dict[Candidate, PreparedEngine] = {}
-    for candidate in offered:
-        made = prepare(request, candidate)
-        if isinstance(made, PreparedEngine):
-            waiting[candidate] = made
-            made = made.row
-        rows[candidate] = made
+    prepared = [prepare(request, candidate) for candidate in offered]
+    rows = [entry.row if isinstance(entry, PreparedEngine) else entry for entry in prepared]
+    waiting = {number for number, entry in enumerate(prepared) if isinstance(entry, PreparedEngine)}
     most = len(waiting) if most_simulated is None else min(most_simulated, len(waiting))
+    each = most if most_simulated is None else max(most // len(request.gpus), 2)
     done = 0
     while True:
-        order = sorted(rows, key=lambda candidate: _rank(candidate, rows[candidate]))
-        due = next((candidate for candidate in order[:most] if candidate in waiting), None)
+        order = sorted(range(len(rows)), key=lambda number: _rank(request, offered[number], rows[number]))
+        chosen = _best_of_types(order, rows, each)[:most]
+        due = next((number for number in chosen if number in waiting), None)
+        if due is None and any(rows[number].reaches for number in chosen):
+            break
+        # Where nothing reaches the rate, the nearest of all is asked for.
+        due = next((number for number in order if number in waiting), None) if due is None else due
         if due is None:
             break
-        progress(done / max(most, done + 1), f"simulating {due.device.gpu_type}")
-        rows[due] = simulated_row(request, waiting.pop(due))
+        entry = prepared[due]
+        assert isinstance(entry, PreparedEngine)
+        progress(done / max(most, done + 1), f"simulating {entry.engine.id}")
+        rows[due] = simulated_row(request, entry)
+        waiting.discard(due)
         done += 1
-    return SizingTable(request, tuple(rows[candidate] for candidate in order), most, left_out)
+    return SizingTable(request, tuple(rows[number] for number in order), left_out)
 
 
-def _rank(candidate: Candidate, row: SizingRow) -> tuple[float | str, ...]:
+def _best_of_types(order: Sequence[int], rows: Sequence[SizingRow], each: int) -> list[int]:
+    """The first `each` rows of every GPU type that fit, in their order."""
+    counts: Counter[str] = Counter()
+    chosen = []
+    for number in order:
+        row = rows[number]
+        if row.fits and counts[row.gpu_type] < each:
+            counts[row.gpu_type] += 1
+            chosen.append(number)
+    return chosen
+
+
+def _rank(request: SizingRequest, candidate: Candidate, row: SizingRow) -> tuple[float, ...]:
     """Those that reach the rate by price, GPUs and size of the GPU; the others after them."""
     memory = peaks(row.gpu_type).memory_gib or 0.0
     if row.gpus is not None and row.engines is not None:
         price = math.inf if row.cost is None else row.cost
         taken = row.engines * row.tensor_parallel / candidate.instances
-        return (0, price, row.gpus, memory * row.gpus, taken, -(row.rate_rps or 0.0))
-    return (1 if row.fits else 2, memory * row.tensor_parallel, -(row.max_context or 0))
+        return (0, price, row.gpus, memory * row.gpus, taken, row.profile is not None, -(row.rate_rps or 0.0))
+    if row.fits:
+        return (1, excess(row, request.limits), memory * row.tensor_parallel)
+    return (2, row.binds == "memory", row.weights_gib / memory if memory else math.inf)

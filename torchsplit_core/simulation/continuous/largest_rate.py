@@ -22,7 +22,9 @@ WITHIN = 1.01
 """Most ratio between the ends of the final interval."""
 WARMUP_SHARE = 0.1
 """Of a simulation request that gives none."""
-MOST_TRIALS = 30
+MOST_TRIALS = 40
+MOST_STEP = 1.5
+"""Ratio between a trial and the next, as long as none has exceeded a limit, or none has kept them."""
 NEAR_CAPACITY = 0.7
 """From this share of the closed form's greatest rate on, the capacity is simulated: a trial may exceed it."""
 APART_S = 1e5
@@ -112,12 +114,12 @@ def largest_rate(
     low: LoadedEngine | None = None
     high: LoadedEngine | None = None
     rate = trials.met_like(alone)
-    for _ in range(MOST_TRIALS):
+    for number in range(MOST_TRIALS):
         trial = trials.at(rate)
         low, high = (trial, high) if trials.excess(trial) <= 1 else (low, trial)
         if low is not None and high is not None and high.rate_rps <= low.rate_rps * within:
             break
-        rate = trials.next_rate(low, high, within)
+        rate = trials.next_rate(low, high, within, number)
     return LargestRate(low, high and high.rate_rps, trials.binding(high) if high else "rate", alone)
 
 
@@ -173,28 +175,31 @@ class _Trials:
             return "TPOT"
         return "KV" if trial.short_of_blocks else "TTFT"
 
-    def next_rate(self, low: LoadedEngine | None, high: LoadedEngine | None, within: float) -> float:
-        """Where the limits are met by the closed form through the one end, or by the power law through both; just
-        inside an end to close the interval if they are met near it.
+    def next_rate(
+        self, low: LoadedEngine | None, high: LoadedEngine | None, within: float, trials: int
+    ) -> float:
+        """Where the limits are met by the closed form through the only end, from which each trial may go twice as far,
+        or by the power law through both; just inside an end, to close the interval, if they are met near it.
         """
         if low is None or high is None:
             known = low or high
             assert known is not None
             wanted = 0.0 if math.isinf(known.ttft_ms) else self.met_like(known)
+            least = min(within ** (2**trials), MOST_STEP)
             if low is not None:
-                return min(max(wanted, low.rate_rps * within), low.rate_rps * 1.5)
-            return max(min(wanted, known.rate_rps / within), known.rate_rps * 0.7) if wanted else known.rate_rps * 0.93
-        first, last, span = low.rate_rps, high.rate_rps, math.log(high.rate_rps / low.rate_rps)
+                return min(max(wanted, low.rate_rps * least), low.rate_rps * MOST_STEP)
+            return max(min(wanted or math.inf, known.rate_rps / least), known.rate_rps / MOST_STEP)
+        first, last = low.rate_rps, high.rate_rps
         below, above = math.log(self.excess(low)), self.excess(high)
         share = 0.5
         if not math.isinf(above) and math.log(above) > below:
             share = -below / (math.log(above) - below)
-        wanted = first * math.exp(span * min(max(share, 0.1), 0.9))
-        step = within**0.98
+        wanted = first * (last / first) ** min(max(share, 0.1), 0.9)
+        middle, step = math.sqrt(first * last), within**0.98
         if wanted < first * within:
-            return min(first * step, math.sqrt(first * last))
+            return min(first * step, middle)
         if wanted > last / within:
-            return max(last / step, math.sqrt(first * last))
+            return max(last / step, middle)
         return wanted
 
     def met_like(self, known: LoadedEngine) -> float:
