@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchsplit_core.sizing.engine_row import SizingRow
 from torchsplit_core.sizing.request import SizingRequest
 from torchsplit_core.sizing.size import SizingTable
@@ -38,6 +40,25 @@ def describe_limits(request: SizingRequest) -> str:
         if limit is not None
     ]
     return f" within a {' and a '.join(texts)} at p{limits.percentile:g}" if texts else ""
+
+
+def describe_unfit(table: SizingTable) -> tuple[str, ...]:
+    """A sentence on the rows that do not fit for each reason: which, and how far the nearest is from it."""
+    sentences = []
+    for binds, what in (("memory", "Too little memory"), ("KV", "Too small a KV cache")):
+        rows = [row for row in table.rows if not row.fits and row.binds == binds]
+        if rows:
+            sentences.append(f"{what}: {_places(rows)}. Nearest, {place_of(rows[0])}: {rows[0].note}.")
+    return tuple(sentences)
+
+
+def _places(rows: Sequence[SizingRow]) -> str:
+    """Places by GPU type: A30-24GB 1g.6gb, 2g.12gb; L4-24GB whole, 2 GPUs."""
+    by_type: dict[str, list[str]] = {}
+    for row in rows:
+        whole = "whole" if row.tensor_parallel == 1 else f"{row.tensor_parallel} GPUs"
+        by_type.setdefault(row.gpu_type, []).append(row.profile or whole)
+    return "; ".join(f"{name} {', '.join(places)}" for name, places in by_type.items())
 
 
 def _nearest(table: SizingTable) -> str:

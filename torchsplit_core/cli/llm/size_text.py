@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.sizing.engine_row import SizingRow
 from torchsplit_core.sizing.size import SizingTable
-from torchsplit_core.sizing.summary import headline, place_of
+from torchsplit_core.sizing.summary import describe_unfit, headline, place_of
 
 HEADS = ("engine on", "req/s", "90 %", "TTFT", "TPOT", "eng", "GPUs", "binds")
 
@@ -32,12 +32,7 @@ def _lines(table: SizingTable, most: int) -> Iterator[str]:
         yield f"\nTTFT, TPOT: {loads}. 90 %: interval of req/s. eng: engines. All is estimated."
     if len(fitting) > len(shown):
         yield f"{len(fitting) - len(shown)} more fit: --csv lists all."
-    for binds in ("memory", "KV"):
-        left = [row for row in table.rows if not row.fits and row.binds == binds]
-        if left:
-            nearest = min(left, key=lambda row: (row.weights_gib, -row.kv_blocks))
-            what = "Too little memory" if binds == "memory" else "Too small a KV cache"
-            yield f"{what}: {_places(left)} ({place_of(nearest)}: {nearest.note})."
+    yield from describe_unfit(table)
 
 
 def _cells(row: SizingRow, *, priced: bool) -> tuple[str, ...]:
@@ -67,12 +62,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
-
-
-def _places(rows: Sequence[SizingRow]) -> str:
-    """Places by GPU type: A30-24GB 1g.6gb, 2g.12gb; L4-24GB, 2 ×."""
-    by_type: dict[str, list[str]] = {}
-    for row in rows:
-        whole = "whole" if row.tensor_parallel == 1 else f"{row.tensor_parallel} ×"
-        by_type.setdefault(row.gpu_type, []).append(row.profile or whole)
-    return "; ".join(f"{name} {', '.join(places)}" for name, places in by_type.items())
