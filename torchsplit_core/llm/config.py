@@ -12,12 +12,24 @@ from typing import Any
 from torchsplit_core.files import parse_json
 from torchsplit_core.llm.quantization import weight_types
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.decoder import DecoderSizes
+from torchsplit_core.values.llm.decoder import DecoderSizes
 
 LARGEST_CONFIG = 2**20
 """Characters; published ones have a few thousand."""
 
-_ENCODERS = ("bert", "roberta", "electra", "distilbert", "xlm", "deberta", "vit", "clip", "siglip", "albert", "mpnet")
+_ENCODERS = (
+    "bert",
+    "roberta",
+    "electra",
+    "distilbert",
+    "xlm",
+    "deberta",
+    "vit",
+    "clip",
+    "siglip",
+    "albert",
+    "mpnet",
+)
 _BOTH = ("t5", "mt5", "bart", "mbart", "pegasus", "whisper", "marian")
 _CHECK = "Check the config.json."
 _OTHER = "Name a model of a known family, or write its sizes as `llm.config` of a plan request."
@@ -127,7 +139,9 @@ def sizes_of_config(config: Mapping[str, Any], origin: str) -> DecoderSizes:
         head_dim=head,
         vocab_size=read("vocab_size"),
         gated=family.gated,
-        tied_embeddings=bool(whole.get("tie_word_embeddings", config.get("tie_word_embeddings", family.tied))),
+        tied_embeddings=bool(
+            whole.get("tie_word_embeddings", config.get("tie_word_embeddings", family.tied))
+        ),
         sliding_window=window or None,
         windowed_layers=layers - layers // family.window_every if window and family.window_every else None,
         max_model_len=positions or None,
@@ -154,8 +168,12 @@ def _family(config: Mapping[str, Any], whole: Mapping[str, Any], origin: str) ->
             _OTHER,
         )
     if str(kind).startswith(_BOTH) or config.get("is_encoder_decoder"):
-        raise InputFault(where, f"{quoted(kind)} has an encoder beside its decoder, whose steps are not reckoned", _OTHER)
-    if str(kind).startswith(_ENCODERS) or any("MaskedLM" in name or "Classification" in name for name in names):
+        raise InputFault(
+            where, f"{quoted(kind)} has an encoder beside its decoder, whose steps are not reckoned", _OTHER
+        )
+    if str(kind).startswith(_ENCODERS) or any(
+        "MaskedLM" in name or "Classification" in name for name in names
+    ):
         raise InputFault(where, f"{quoted(kind)} is an encoder, which gives no token after another", _OTHER)
     if not isinstance(kind, str) or kind not in FAMILIES:
         problem = "is missing" if kind is None else f"{quoted(kind)} is none of {', '.join(FAMILIES)}"
@@ -171,15 +189,17 @@ class _Fields:
 
     def __call__(self, name: str, otherwise: int | None = None) -> int:
         """A whole number of 1 or more; `otherwise` where the field is missing or null."""
-        own = self.family.names.get(name, name)
-        value = self.config.get(own, self.config.get(name))
+        key = self.family.names.get(name, name)
+        value = self.config.get(key, self.config.get(name))
         if value is None and otherwise is not None:
             return otherwise
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
             if value == 0 and otherwise is not None and not isinstance(value, bool):
                 return 0
-            problem = "is missing" if value is None else f"is {quoted(value)}, not a whole number of 1 or more"
-            raise InputFault(f"{self.origin}: {own}", problem, _CHECK)
+            problem = (
+                "is missing" if value is None else f"is {quoted(value)}, not a whole number of 1 or more"
+            )
+            raise InputFault(f"{self.origin}: {key}", problem, _CHECK)
         return value
 
 
@@ -205,7 +225,7 @@ def _dense_name(config: Mapping[str, Any]) -> str:
     return "intermediate_size_mlp" if config.get("intermediate_size_mlp") else "intermediate_size"
 
 
-def _experts(read: _Fields, family: Family, layers: int) -> dict[str, int]:
+def _experts(read: _Fields, family: Family, layers: int) -> dict[str, Any]:
     """The fields of experts, and in how many layers they are."""
     if family.experts is None or read(family.experts, 1) <= 1 or family.expert_size is None:
         return {}

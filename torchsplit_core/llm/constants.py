@@ -13,10 +13,10 @@ class EngineConstants:
     tensor-parallel parts, and all-reduces over NVLink. From engines: fitted by benchmarks/llm_serving_estimates.py.
     """
 
-    weight_bandwidth: float = 0.87
+    weight_bandwidth: float = 0.89
     """Kernels: 0.81 to 0.92 of the peak, beside a constant time of each product."""
-    kv_bandwidth: float = 0.87
-    matrix_compute: float = 0.65
+    kv_bandwidth: float = 0.89
+    matrix_compute: float = 0.67
     """Kernels: 0.72 of the peak for 1,000 tokens and more; engines under load, at lower clocks, 0.6 to 0.7."""
     attention_compute: float = 0.3
     expert_compute: float = 0.45
@@ -28,7 +28,7 @@ class EngineConstants:
     """Sampling, and what of the host's work is not hidden behind the GPU's."""
     layer_ms: float = 0.045
     """Kernels: four products begin in 20 microseconds, norms, rotations, activation and attention take 25 more."""
-    expert_layer_ms: float = 0.05
+    expert_layer_ms: float = 0.085
     """Router, sorting of tokens, and two further products of experts."""
     sequence_ms: float = 0.01
     nvlink_reduce_ms: float = 0.015
@@ -37,9 +37,9 @@ class EngineConstants:
     nvlink_share: float = 0.75
     pcie_share: float = 0.31
     """Of a link's bandwidth in one direction, what all-reduces reach."""
-    uneven_experts: float = 0.5
+    uneven_experts: float = 0.9
     """Coefficient of variation of how often experts are chosen."""
-    front_ms: float = 2.0
+    front_ms: float = 4.0
     """From the client's request to the engine and from its first token back: HTTP, tokenizer."""
     steps_ahead: float = 1.0
     """Asynchronous scheduling: a step is composed while the one before it runs, so a request waits for one more."""

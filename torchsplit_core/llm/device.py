@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from torchsplit_core.hardware import gpu_type, peaks
 from torchsplit_core.llm.constants import EngineConstants
 from torchsplit_core.values import CPU, InputFault, SliceProfile, quoted, suggestion
-from torchsplit_core.values.decoder import DecoderSizes, WeightType
-
-_SAME_AS_FP16 = ("int4", "fp16")
-"""Weights of 4 bits are spread to 16 before they are multiplied."""
+from torchsplit_core.values.llm.decoder import DecoderSizes, WeightType
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +23,28 @@ class EngineDevice:
     profile: str | None
     tensor_parallel: int
     memory_gib: float
-    bandwidth_gb_per_s: float
+    memory_gb_per_s: float
     tflops: dict[WeightType, float]
     link_gb_per_s: float | None
     nvlink: bool
 
     def compute(self, kind: WeightType) -> float:
-        """10^12 operations/s of one GPU with such weights. Raises InputFault where it has none, naming the type."""
-        found = self.tflops.get("fp16" if kind == "int4" else kind)
-        if found is None:
+        """10^12 operations/s of one GPU with such weights; those of 4 bits are spread to 16 before they are multiplied.
+
+        Raises InputFault where it has none, naming the type."""
+        figure = self.tflops.get("fp16" if kind == "int4" else kind)
+        if figure is None:
             remedy = suggestion("", self.tflops, "precisions of it")
             raise InputFault("precision", f"{self.gpu_type} has no sourced peak for {kind}", remedy)
-        return found
+        return figure
 
 
 def engine_device(
-    gpu: str, *, profile: str | None = None, tensor_parallel: int = 1, constants: EngineConstants | None = None
+    gpu: str,
+    *,
+    profile: str | None = None,
+    tensor_parallel: int = 1,
+    constants: EngineConstants | None = None,
 ) -> EngineDevice:
     """A whole GPU, its MIG `profile`, or `tensor_parallel` whole GPUs of one node.
 
@@ -56,14 +59,14 @@ def engine_device(
             "tp", f"{tensor_parallel} slices of {profile} share no layer: slices have no links", "Give tp 1."
         )
     try:
-        found = known.whole if profile is None else known.profile(profile)
+        part = known.whole if profile is None else known.profile(profile)
     except KeyError:
         remedy = suggestion(profile, [item.name for item in known.profiles], f"profiles of {gpu}")
         raise InputFault("profile", f"unknown profile {quoted(profile)} of {gpu}", remedy) from None
-    peak = peaks(gpu) if found is not None and known.whole is not None else None
-    if found is None or peak is None or found.memory_gib is None or peak.memory_gb_per_s is None:
+    peak = peaks(gpu) if part is not None and known.whole is not None else None
+    if part is None or peak is None or part.memory_gib is None or peak.memory_gb_per_s is None:
         raise InputFault("gpu", f"memory or bandwidth of {gpu} is not sourced", "Name another GPU type.")
-    compute_share, memory_share = _shares(found, known.memory_slices, peak.sm_count, whole=profile is None)
+    compute_share, memory_share = _shares(part, known.memory_slices, peak.sm_count, whole=profile is None)
     figures: dict[WeightType, float | None] = {
         "fp32": peak.tf32_tflops or peak.fp32_tflops, "bf16": peak.bf16_tflops, "fp16": peak.fp16_tflops,
         "fp8": peak.fp8_tflops, "int8": peak.int8_tops,
@@ -74,8 +77,8 @@ def engine_device(
         gpu_type=gpu,
         profile=profile,
         tensor_parallel=tensor_parallel,
-        memory_gib=found.memory_gib * (constants.visible_memory if profile is None else 1.0),
-        bandwidth_gb_per_s=peak.memory_gb_per_s * memory_share,
+        memory_gib=part.memory_gib * (constants.visible_memory if profile is None else 1.0),
+        memory_gb_per_s=peak.memory_gb_per_s * memory_share,
         tflops={kind: figure * compute_share for kind, figure in figures.items() if figure is not None},
         link_gb_per_s=link / 2 if link and tensor_parallel > 1 else None,
         nvlink=bool(peak.nvlink_gb_per_s),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.llm.constants import EngineConstants
 from torchsplit_core.llm.device import EngineDevice
-from torchsplit_core.values.decoder import BYTES_OF_TYPE, DecoderSizes
+from torchsplit_core.values.llm.decoder import BYTES_OF_TYPE, DecoderSizes
 from torchsplit_core.values.units import GIB
 
 UTILIZATION = 0.9
@@ -51,12 +51,12 @@ def engine_memory(
     weights = weight_bytes(sizes, device.tensor_parallel, expert_gpus) / GIB
     activations = _activation_bytes(sizes, device.tensor_parallel, max_num_batched_tokens) / GIB
     activations += max_num_seqs * sizes.vocab_size * constants.logit_bytes / GIB
-    own = constants.engine_gib + (constants.group_gib if device.tensor_parallel > 1 else 0)
-    own += constants.image_gib if sizes.other_parameters else 0
-    kv_gib = total - weights - activations - own
+    process = constants.engine_gib + (constants.group_gib if device.tensor_parallel > 1 else 0)
+    process += constants.image_gib if sizes.other_parameters else 0
+    kv_gib = total - weights - activations - process
     block = block_tokens * kv_bytes(sizes, device.tensor_parallel)
     blocks = max(math.floor(kv_gib * GIB / block) - 1, 0)
-    return EngineMemory(total, weights, activations, own, kv_gib, blocks)
+    return EngineMemory(total, weights, activations, process, kv_gib, blocks)
 
 
 def weight_bytes(sizes: DecoderSizes, tensor_parallel: int, expert_gpus: int | None = None) -> float:
@@ -64,11 +64,17 @@ def weight_bytes(sizes: DecoderSizes, tensor_parallel: int, expert_gpus: int | N
     plain = BYTES_OF_TYPE["fp32" if sizes.dtype == "fp32" else "bf16"]
     kind = BYTES_OF_TYPE[sizes.dtype]
     experts = sizes.layers_with_experts
-    attention = sizes.layers * sizes.attention_parameters * BYTES_OF_TYPE[sizes.attention_dtype or sizes.dtype]
+    attention = (
+        sizes.layers * sizes.attention_parameters * BYTES_OF_TYPE[sizes.attention_dtype or sizes.dtype]
+    )
     dense = (sizes.layers - experts) * sizes.dense_parameters + experts * sizes.shared_parameters
     spread = experts * sizes.experts * sizes.expert_parameters
     tables = (1 if sizes.tied_embeddings else 2) * sizes.vocabulary_parameters
-    rest = sizes.position_embeddings * sizes.hidden_size + sizes.other_parameters + 2 * sizes.layers * sizes.hidden_size
+    rest = (
+        sizes.position_embeddings * sizes.hidden_size
+        + sizes.other_parameters
+        + 2 * sizes.layers * sizes.hidden_size
+    )
     return (attention + kind * dense + plain * (tables + rest)) / tensor_parallel + kind * spread / (
         expert_gpus or tensor_parallel
     )
@@ -83,5 +89,7 @@ def _activation_bytes(sizes: DecoderSizes, tensor_parallel: int, tokens: int) ->
     """Bytes at the fullest moment of a layer: residual, normalised input, output and sum; the two products and the
     activation of the feed-forward network.
     """
-    widest = max(sizes.ffn_size, sizes.shared_expert_ffn_size, sizes.experts_per_token * sizes.expert_ffn_size)
+    widest = max(
+        sizes.ffn_size, sizes.shared_expert_ffn_size, sizes.experts_per_token * sizes.expert_ffn_size
+    )
     return tokens * 2.0 * (4 * sizes.hidden_size + 3 * widest / tensor_parallel)

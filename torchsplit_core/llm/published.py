@@ -12,12 +12,12 @@ from typing import Any
 
 from torchsplit_core.llm.config import sizes_of_config
 from torchsplit_core.values import InputFault, quoted, suggestion
-from torchsplit_core.values.decoder import DecoderSizes, WeightType
+from torchsplit_core.values.llm.decoder import DecoderSizes, WeightType
 
-_VARIANTS = re.compile(
-    r"[-_.](hf|instruct|chat|it|base|v0\.[123]|dynamic|block|original|python|thinking|\d{4})(?=$|[-_.])"
-)
+_VARIANTS = re.compile(r"[-_.](hf|instruct|chat|it|base|dynamic|block|original|python|thinking)(?=$|[-_.])")
 """Parts of a repository's name that change its training or its form, not its sizes."""
+_VERSIONS = re.compile(r"[-_.](v0\.[123]|\d{4})(?=$|[-_.])")
+"""Parts that may change sizes: names are compared with them first."""
 _TYPES: Mapping[str, WeightType] = {
     "fp8": "fp8", "w8a8": "int8", "int8": "int8", "w4a16": "int4", "int4": "int4", "awq": "int4", "gptq": "int4",
 }  # fmt: skip
@@ -33,10 +33,10 @@ def decoder_config(name: str) -> Mapping[str, Any]:
     """The config.json of a published decoder, by one of `decoder_names`, or its repository's name with or without
     the owner. Raises InputFault for an unknown name, with the known ones.
     """
-    found = _by_key().get(_key(name)) or _by_key().get(_key(_plain(name)))
-    if found is None:
+    row = next((_by_key()[key] for key in _keys(name) if key in _by_key()), None)
+    if row is None:
         raise InputFault("", f"unknown decoder {quoted(name)}", suggestion(name, _all_names(), "decoders"))
-    return _rows()[found]
+    return _rows()[row]
 
 
 def published_decoder(name: str) -> DecoderSizes:
@@ -59,30 +59,22 @@ def quantized(sizes: DecoderSizes, kind: WeightType) -> DecoderSizes:
     return replace(sizes, dtype=kind, attention_dtype=attention)
 
 
-def _plain(name: str) -> str:
-    """The name without what says its training, form or type; its version stays where sizes depend on it."""
-    text = name.rpartition("/")[2].lower()
-    text = re.sub(rf"[-_.]({'|'.join(_TYPES)})(?=$|[-_.])", "", text)
-    previous = None
-    while previous != text:
-        previous, text = text, _VARIANTS.sub("", text)
-    return text
-
-
-def _key(name: str) -> str:
-    return name.rpartition("/")[2].lower()
+def _keys(name: str) -> tuple[str, str, str]:
+    """The name without its owner, without what says its training, form or type, and without its version too."""
+    whole = name.rpartition("/")[2].lower()
+    text = re.sub(rf"[-_.]({'|'.join(_TYPES)})(?=$|[-_.])", "", whole)
+    plain = _VARIANTS.sub("", text)
+    return whole, plain, _VERSIONS.sub("", plain)
 
 
 @cache
 def _by_key() -> Mapping[str, str]:
-    """Names and repositories, as they are and without variants, in lower case; the first row keeps a shared one."""
+    """Rows by their names and repositories: whole names first, and the first row keeps a shared one."""
     keys: dict[str, str] = {}
-    for row in _read():
-        for name in (row["name"], *row["repositories"]):
-            keys.setdefault(_key(name), row["name"])
-    for row in _read():
-        for name in (row["name"], *row["repositories"]):
-            keys.setdefault(_plain(name), row["name"])
+    for place in range(3):
+        for row in _read():
+            for name in (row["name"], *row["repositories"]):
+                keys.setdefault(_keys(name)[place], row["name"])
     return keys
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.decoder import WeightType
+from torchsplit_core.values.llm.decoder import WeightType
 
 TYPES: Mapping[str, WeightType] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Of torch_dtype."""
@@ -27,9 +27,11 @@ def weight_types(config: Mapping[str, Any], origin: str) -> tuple[WeightType, We
     where = f"{origin}: quantization_config"
     if not isinstance(settings, Mapping):
         raise InputFault(where, "is not a JSON object", _CHOOSE)
-    found = _quantized_type(settings, where)
+    quantised = _quantized_type(settings, where)
     ignored = [*_texts(settings.get("ignore")), *_texts(settings.get("modules_to_not_convert"))]
-    return found, plain if any("attn" in name or "attention" in name.lower() for name in ignored) else None
+    return quantised, plain if any(
+        "attn" in name or "attention" in name.lower() for name in ignored
+    ) else None
 
 
 def _plain_type(config: Mapping[str, Any], origin: str) -> WeightType:

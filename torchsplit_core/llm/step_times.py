@@ -24,7 +24,7 @@ from torchsplit_core.llm.constants import EngineConstants
 from torchsplit_core.llm.device import EngineDevice, check_parallel
 from torchsplit_core.llm.memory import kv_bytes
 from torchsplit_core.values import StepLine
-from torchsplit_core.values.decoder import BYTES_OF_TYPE, DecoderSizes, WeightType
+from torchsplit_core.values.llm.decoder import BYTES_OF_TYPE, DecoderSizes, WeightType
 
 Z90 = 1.6448536269514722
 """Standard deviations to either side of a normal distribution that hold 90 %."""
@@ -56,7 +56,12 @@ def step_estimate(
     standard deviation `spread` (default: what engines without a known row showed).
     """
     lines = step_lines(
-        sizes, device, sequences=sequences, chunk_tokens=chunk_tokens, expert_gpus=expert_gpus, constants=constants
+        sizes,
+        device,
+        sequences=sequences,
+        chunk_tokens=chunk_tokens,
+        expert_gpus=expert_gpus,
+        constants=constants,
     )
     sigma = Z90 * ((constants or EngineConstants()).spread if spread is None else spread)
     low, middle, high = (scaled(lines, factor * math.exp(shift)) for shift in (-sigma, 0.0, sigma))
@@ -82,18 +87,22 @@ def step_lines(
     known = constants or EngineConstants()
     group = expert_gpus or device.tensor_parallel
     engines = group / device.tensor_parallel
-    bandwidth = device.bandwidth_gb_per_s * 1e6 * known.weight_bandwidth
+    bandwidth = device.memory_gb_per_s * 1e6 * known.weight_bandwidth
     tokens = max(sequences, 1.0) * engines
     expert_ms = _expert_bytes(sizes) / group / bandwidth
     chosen, slope = chosen_experts(sizes, tokens, known)
     begun, _ = chosen_experts(sizes, tokens + chunk_tokens * engines, known)
     weights = _shared_bytes(sizes) / device.tensor_parallel / bandwidth
-    overhead = known.step_ms + sizes.layers * known.layer_ms + sizes.layers_with_experts * known.expert_layer_ms
+    overhead = (
+        known.step_ms + sizes.layers * known.layer_ms + sizes.layers_with_experts * known.expert_layer_ms
+    )
     start, each = _all_reduce_ms(sizes, device, engines, known)
     head = sizes.vocabulary_parameters * _plain_bytes(sizes) / device.tensor_parallel / bandwidth
     base = overhead + start + head
-    context = kv_bytes(sizes, device.tensor_parallel) * _attended(sizes) / (
-        device.bandwidth_gb_per_s * 1e6 * known.kv_bandwidth
+    context = (
+        kv_bytes(sizes, device.tensor_parallel)
+        * _attended(sizes)
+        / (device.memory_gb_per_s * 1e6 * known.kv_bandwidth)
     )
     plain = device.compute(_plain_type(sizes)) * 1e9
     attention = 4.0 * sizes.layers * sizes.heads * sizes.head_dim * _attended(sizes) / device.tensor_parallel
@@ -181,7 +190,11 @@ def _all_reduce_ms(
 
 def _attended(sizes: DecoderSizes) -> float:
     """Share of the context that layers attend to at the longest context; less of it is attended to in full."""
-    if sizes.sliding_window is None or sizes.max_model_len is None or sizes.max_model_len <= sizes.sliding_window:
+    if (
+        sizes.sliding_window is None
+        or sizes.max_model_len is None
+        or sizes.max_model_len <= sizes.sliding_window
+    ):
         return 1.0
     share = (sizes.layers if sizes.windowed_layers is None else sizes.windowed_layers) / sizes.layers
     return 1 - share + share * sizes.sliding_window / sizes.max_model_len
@@ -190,7 +203,9 @@ def _attended(sizes: DecoderSizes) -> float:
 def _shared_bytes(sizes: DecoderSizes) -> float:
     """Bytes of the products that every step reads, the head left out."""
     experts = sizes.layers_with_experts
-    attention = sizes.layers * sizes.attention_parameters * BYTES_OF_TYPE[sizes.attention_dtype or sizes.dtype]
+    attention = (
+        sizes.layers * sizes.attention_parameters * BYTES_OF_TYPE[sizes.attention_dtype or sizes.dtype]
+    )
     dense = (sizes.layers - experts) * sizes.dense_parameters + experts * sizes.shared_parameters
     return attention + dense * BYTES_OF_TYPE[sizes.dtype]
 
