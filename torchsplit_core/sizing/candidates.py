@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type, plain_profiles
-from torchsplit_core.llm.device import EngineDevice, check_parallel, engine_device
+from torchsplit_core.llm.device import EngineDevice, engine_device
+from torchsplit_core.llm.step_times import step_lines
 from torchsplit_core.sizing.request import GROUPS, OfferedGpu, SizingRequest
 from torchsplit_core.values import InputFault
 
@@ -30,9 +31,9 @@ def candidates(request: SizingRequest) -> tuple[tuple[Candidate, ...], tuple[str
     for gpu in request.gpus:
         for profile, tensor_parallel, instances in _places(gpu):
             try:
-                check_parallel(request.sizes, tensor_parallel)
                 device = engine_device(gpu.type, profile=profile, tensor_parallel=tensor_parallel)
-                device.compute(request.sizes.dtype)
+                # Which precisions the type has is seen here, before anything is simulated.
+                step_lines(request.sizes, device)
             except InputFault as fault:
                 reasons.setdefault(fault.problem, fault)
             else:

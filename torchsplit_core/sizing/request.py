@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torchsplit_core.llm.memory import UTILIZATION
 from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.decoder import DecoderSizes
+from torchsplit_core.values.llm.decoder import DecoderSizes
 from torchsplit_core.values.limits import check_number, check_whole
 
 DEFAULT_TYPES = (

@@ -50,11 +50,11 @@ def size(
     rows = [entry.row if isinstance(entry, PreparedEngine) else entry for entry in prepared]
     waiting = {number for number, entry in enumerate(prepared) if isinstance(entry, PreparedEngine)}
     most = len(waiting) if most_simulated is None else min(most_simulated, len(waiting))
-    each = most if most_simulated is None else max(most // len(request.gpus), 2)
+    each = max(most // len(request.gpus), 2)
     done = 0
     while True:
         order = sorted(range(len(rows)), key=lambda number: _rank(request, offered[number], rows[number]))
-        chosen = _best_of_types(order, rows, each)[:most]
+        chosen = order if most_simulated is None else _best_of_types(order, rows, each)[:most]
         due = next((number for number in chosen if number in waiting), None)
         if due is None and any(rows[number].reaches for number in chosen):
             break
@@ -72,14 +72,17 @@ def size(
 
 
 def _best_of_types(order: Sequence[int], rows: Sequence[SizingRow], each: int) -> list[int]:
-    """The first `each` rows of every GPU type that fit, in their order."""
+    """The first `each` rows of every GPU type that fit, in their order; a slice of all of a GPU says nothing beside it."""
     counts: Counter[str] = Counter()
+    seen: set[tuple[str, int | None, str]] = set()
     chosen = []
     for number in order:
         row = rows[number]
-        if row.fits and counts[row.gpu_type] < each:
+        figures = (row.gpu_type, row.engines, f"{row.rate_rps or 0.0:.2g}")
+        if row.fits and counts[row.gpu_type] < each and figures not in seen:
             counts[row.gpu_type] += 1
             chosen.append(number)
+        seen.add(figures)
     return chosen
 
 

@@ -14,7 +14,7 @@ from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
     from torchsplit_core.sizing.request import OfferedGpu, SizingRequest
-    from torchsplit_core.values.decoder import DecoderSizes
+    from torchsplit_core.values.llm.decoder import DecoderSizes
 
 MOST_SHOWN = 12
 """Rows of the text table; CSV and JSON have all."""
