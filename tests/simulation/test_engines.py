@@ -23,13 +23,17 @@ def compare(servers: list[dict[str, Any]], times_s: list[float], lengths: list[t
     prompts, outputs, cached = np.array(lengths, dtype=np.int64).reshape(-1, 3).T
     ours = run_engines([engine(server) for server in servers], np.array(times_s), prompts, outputs, cached)
     exact = {"rtol": 1e-12, "atol": 1e-12}
-    np.testing.assert_allclose(ours.start_s * 1e3, [float(one.start) for one in requests], **exact)
-    np.testing.assert_allclose(ours.first_token_s * 1e3, [float(one.times[0]) for one in requests], **exact)
-    np.testing.assert_allclose(ours.last_token_s * 1e3, [float(one.times[-1]) for one in requests], **exact)
-    gaps = [float(b - a) for one in requests for a, b in zip(one.times, one.times[1:], strict=False)]
+    np.testing.assert_allclose(ours.start_s * 1e3, [float(request.start) for request in requests], **exact)
     np.testing.assert_allclose(
-        np.sort(np.repeat(*ours.gaps.sample())), np.sort(gaps), rtol=1e-9, atol=1e-12
+        ours.first_token_s * 1e3, [float(request.times[0]) for request in requests], **exact
     )
+    np.testing.assert_allclose(
+        ours.last_token_s * 1e3, [float(request.times[-1]) for request in requests], **exact
+    )
+    gaps = [
+        float(b - a) for request in requests for a, b in zip(request.times, request.times[1:], strict=False)
+    ]
+    np.testing.assert_allclose(np.sort(np.repeat(*ours.gaps.sample())), np.sort(gaps), rtol=1e-9, atol=1e-12)
     for use, slow in zip(ours.engines, engines, strict=True):
         assert use.busy_s * 1e3 == pytest.approx(float(slow.busy), rel=1e-12)
         assert (use.steps, use.sequences, use.preemptions, use.kv_peak_blocks) == (
@@ -49,7 +53,9 @@ def instance(seed: int) -> tuple[list[dict[str, Any]], list[float], list[tuple[i
     def coefficient(scale: float) -> float:
         if draw.random() < 0.35:
             return 0.0
-        return float(draw.choice([1, 2, 5])) * scale if coarse else draw.uniform(0.1, 3) * scale + fine * scale
+        return (
+            float(draw.choice([1, 2, 5])) * scale if coarse else draw.uniform(0.1, 3) * scale + fine * scale
+        )
 
     servers = []
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
@@ -71,7 +77,9 @@ def instance(seed: int) -> tuple[list[dict[str, Any]], list[float], list[tuple[i
         })  # fmt: skip
     count = draw.randint(1, 40)
     span_ms = draw.choice([0, 20, 300, 3000])
-    times = sorted((draw.randint(0, span_ms) if coarse else draw.uniform(0, span_ms)) / 1e3 for _ in range(count))
+    times = sorted(
+        (draw.randint(0, span_ms) if coarse else draw.uniform(0, span_ms)) / 1e3 for _ in range(count)
+    )
     lengths = [
         (draw.randint(1, longest), draw.choice([1, draw.randint(1, longest)]), draw.choice([0, 0, draw.randint(0, 40)]))
         for _ in range(count)

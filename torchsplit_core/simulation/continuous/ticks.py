@@ -50,7 +50,7 @@ class TickScale:
 
     def from_seconds(self, times_s: NDArray[np.float64]) -> list[int]:
         """Exact for decimals of up to nine digits, else the double's own value rounded down to a tick."""
-        decimals = to_decimal_ticks(times_s) if len(times_s) else None
+        decimals = to_decimal_ticks(times_s.tolist()) if len(times_s) else None
         if decimals is not None:
             parts, per_s = decimals
             each = self.per_s // per_s
