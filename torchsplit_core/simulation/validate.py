@@ -65,8 +65,8 @@ def validate(request: SimulationRequest) -> None:
     _check_unique("servers", [server.id for server in request.servers])
     for model in request.models:
         _check_model(model, request.requests_per_model)
-    _check_servers(request)
     validate_engines(request)
+    _check_servers(request)
     _check_amount(request)
     _check_frontend(request)
     if request.find is not None:

@@ -36,10 +36,12 @@ Times = NDArray[np.float64]
 class EngineReplication:
     """One replication: arrivals in seconds, the lengths, and what the engines made of them.
 
-    The requests before `first_counted` are the warm-up. Figures per request are in milliseconds.
+    The requests before `first_counted` are the warm-up. Figures per request are in milliseconds. `passed_ms` is from
+    arrival to joining the engines, of which the front works `front_ms` on the request.
     """
 
     arrivals_s: Times
+    passed_ms: Times
     tokens: RequestTokens
     run: EngineRun
     first_counted: int
@@ -53,18 +55,17 @@ class EngineReplication:
     @property
     def ttft_ms(self) -> Times:
         """From arrival to the first token."""
-        return self._counted(self.run.first_token_s - self.arrivals_s) * 1e3
+        return self._counted(self.run.ttft_ms + self.passed_ms)
 
     @property
     def response_ms(self) -> Times:
         """From arrival to the last token."""
-        return self._counted(self.run.last_token_s - self.arrivals_s) * 1e3
+        return self._counted(self.run.response_ms + self.passed_ms)
 
     @property
     def wait_ms(self) -> Times:
         """From arrival to the first step, without the time in which the front works on the request."""
-        waited = self._counted(self.run.start_s - self.arrivals_s) * 1e3 - self.front_ms
-        return np.maximum(waited, 0.0)
+        return np.maximum(self._counted(self.run.wait_ms + self.passed_ms - self.front_ms), 0.0)
 
     @property
     def tpot_ms(self) -> Times:
@@ -79,7 +80,7 @@ class EngineReplication:
 
     def _per_token_ms(self) -> Times:
         steps = np.maximum(self._counted(self.tokens.outputs) - 1, 1)
-        return self._counted(self.run.last_token_s - self.run.first_token_s) * 1e3 / steps
+        return self._counted(self.run.response_ms - self.run.ttft_ms) / steps
 
     def _counted(self, figures: NDArray[Any]) -> Times:
         return figures[self.first_counted :]
@@ -133,12 +134,12 @@ class EngineModel:
     def run(self, replication: int, factor: float = 1.0) -> EngineReplication:
         """Run one replication with every rate times `factor`; every factor uses the same draws."""
         arrivals_s = self._arrivals_s(replication, factor)
-        joined_s = arrivals_s
+        joined_s, passed_ms = arrivals_s, np.zeros(1)
         if self.frontend:
             seed = (self.seed, replication)
-            joined_s = (
-                frontend_departures_ms(self.frontend, self.number, arrivals_s * 1e3, seed, factor) / 1e3
-            )
+            arrivals_ms = arrivals_s * 1e3
+            joined_ms = frontend_departures_ms(self.frontend, self.number, arrivals_ms, seed, factor)
+            joined_s, passed_ms = joined_ms / 1e3, joined_ms - arrivals_ms
         tokens = self.tokens(replication)
         first_counted = warmup_count(self.requests, self.warmup_share)
         run = run_engines(
@@ -149,7 +150,7 @@ class EngineModel:
             tokens.cached,
             first_counted=first_counted,
         )
-        return EngineReplication(arrivals_s, tokens, run, first_counted, self.model.front_ms)
+        return EngineReplication(arrivals_s, passed_ms, tokens, run, first_counted, self.model.front_ms)
 
     def _arrivals_s(self, replication: int, factor: float) -> Times:
         arrivals = self.model.arrivals

@@ -36,12 +36,17 @@ class EngineUse:
 class EngineRun:
     """One replication: per request in order of arrival, seconds on the time axis of the arrivals.
 
+    `wait_ms`, `ttft_ms` and `response_ms` are from arrival to the first step, the first and the last token: exact to
+    the last digit, which differences of the seconds are not late on a long axis.
     `engines` has every engine that had requests, those of a server one after the other.
     """
 
     start_s: Seconds
     first_token_s: Seconds
     last_token_s: Seconds
+    wait_ms: NDArray[np.float64]
+    ttft_ms: NDArray[np.float64]
+    response_ms: NDArray[np.float64]
     gaps: TokenGaps
     engines: tuple[EngineUse, ...]
 
@@ -77,8 +82,9 @@ def run_engines(
     )
     lines = [scale.line_ticks(server.step) for server in servers]
     entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
+    arrivals = scale.from_seconds(arrivals_s)
     used = _run(
-        scale.from_seconds(arrivals_s),
+        arrivals,
         len(entries),
         lambda number: Engine(servers[entries[number]], lines[entries[number]], requests),
         scale.same_instant,
@@ -87,6 +93,9 @@ def run_engines(
         scale.to_seconds(requests.starts),
         scale.to_seconds(requests.first_tokens),
         scale.to_seconds(requests.last_tokens),
+        scale.spans_ms(arrivals, requests.starts),
+        scale.spans_ms(arrivals, requests.first_tokens),
+        scale.spans_ms(arrivals, requests.last_tokens),
         token_gaps(requests.gaps, scale),
         tuple(
             EngineUse(

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from torchsplit_core.simulation.continuous.ticks import TickScale
 from torchsplit_core.simulation.output_statistics import nearest_rank
 
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""Relative error of a length in doubles: of a product, a sum, a difference and a quotient."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenGaps:
@@ -58,16 +61,18 @@ class TokenGaps:
         """How many steps of each stretch are not longer than a bound, ms."""
         constant = self.growth_ms == 0
         growth = np.where(constant, 1.0, self.growth_ms)
-        steps = np.floor((bound - self.first_ms) / growth).clip(-1, self.steps - 1).astype(np.int64) + 1
-        return np.where(constant, np.where(self.first_ms <= bound, self.steps, 0), steps)
+        # A length that equals the bound is within it, however the division is rounded.
+        above = bound * (1 + ROUNDING)
+        steps = np.floor((above - self.first_ms) / growth).clip(-1, self.steps - 1).astype(np.int64) + 1
+        return np.where(constant, np.where(self.first_ms <= above, self.steps, 0), steps)
 
 
 def token_gaps(stretches: Sequence[tuple[int, int, int, int]], scale: TickScale) -> TokenGaps:
     """The gaps of (length, growth, steps, sequences), in ticks."""
     lengths, growths, steps, sequences = zip(*stretches, strict=True) if stretches else ((), (), (), ())
     return TokenGaps(
-        scale.to_seconds(lengths) * 1e3,
-        scale.to_seconds(growths) * 1e3,
+        scale.to_ms(lengths),
+        scale.to_ms(growths),
         np.array(steps, dtype=np.int64),
         np.array(sequences, dtype=np.int64),
     )
