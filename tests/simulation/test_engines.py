@@ -77,7 +77,7 @@ def instance(seed: int) -> tuple[list[dict[str, Any]], list[float], list[tuple[i
                 for _ in range(draw.choice([1, 1, 2, 3]))
             ],
         })  # fmt: skip
-    count = draw.randint(1, 40)
+    count = draw.randint(1, 25)
     span_ms = draw.choice([0, 20, 300, 3000])
     times = sorted(
         (draw.randint(0, span_ms) if coarse else draw.uniform(0, span_ms)) / 1e3 for _ in range(count)
