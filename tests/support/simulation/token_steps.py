@@ -1,7 +1,6 @@
 """A slow simulator of engines that shares nothing with the product's: fractions, lists, one step after another.
 
-It follows the rules word for word and keeps the time of every token. A request of the test is one of plain JSON with
-a trace, and lengths that are constants or lists.
+It follows the rules word for word and keeps the time of every token. Servers are those of a request as plain JSON.
 """
 
 from dataclasses import dataclass, field
@@ -44,15 +43,18 @@ class Engine:
     peak: int = 0
 
     def blocks(self, tokens: int) -> int:
-        size = self.data.get("block_tokens", 16)
+        size: int = self.data.get("block_tokens", 16)
         return (tokens + size - 1) // size
 
     def held(self, taken: dict[int, int]) -> int:
-        return sum(self.blocks(one.processed + taken.get(one.number, 0)) for one in self.running)
+        return sum(
+            self.blocks(sequence.processed + taken.get(sequence.number, 0)) for sequence in self.running
+        )
 
     def lacks(self, tokens: int, taken: dict[int, int]) -> bool:
         """Whether so many blocks more than those held are not there."""
-        return self.held(taken) + tokens > self.data["kv_blocks"]
+        most: int = self.data["kv_blocks"]
+        return self.held(taken) + tokens > most
 
     def begin(self, now: Fraction) -> None:
         budget = self.data["max_num_batched_tokens"]
@@ -60,39 +62,39 @@ class Engine:
         preempted = False
         place = 0
         while place < len(self.running):
-            one = self.running[place]
-            chunk = min(one.tokens - one.processed, budget)
-            more = self.blocks(one.processed + chunk) - self.blocks(one.processed)
-            while one in self.running and self.lacks(more, taken):
+            sequence = self.running[place]
+            chunk = min(sequence.tokens - sequence.processed, budget)
+            more = self.blocks(sequence.processed + chunk) - self.blocks(sequence.processed)
+            while sequence in self.running and self.lacks(more, taken):
                 last = self.running.pop()
                 last.processed, last.preempted = 0, True
                 self.waiting.insert(0, last)
                 self.preemptions += 1
                 preempted = True
-            if one in self.running:
-                taken[one.number] = chunk
+            if sequence in self.running:
+                taken[sequence.number] = chunk
                 budget -= chunk
                 self.peak = max(self.peak, self.held(taken))
             place += 1
         while not preempted and self.waiting and budget:
-            one = self.waiting[0]
+            sequence = self.waiting[0]
             if len(self.running) >= self.data["max_num_seqs"]:
                 break
-            begun = 0 if one.preempted else min(one.cached, one.prompt - 1)
-            chunk = min(one.tokens - begun, budget)
-            wanted = one.tokens if self.data.get("reserve_full_prompt", True) else begun + chunk
+            begun = 0 if sequence.preempted else min(sequence.cached, sequence.prompt - 1)
+            chunk = min(sequence.tokens - begun, budget)
+            wanted = sequence.tokens if self.data.get("reserve_full_prompt", True) else begun + chunk
             if self.lacks(self.blocks(wanted), taken):
                 break
             self.waiting.pop(0)
-            self.running.append(one)
-            one.processed = begun
-            one.start = now if one.start is None else one.start
-            taken[one.number] = chunk
+            self.running.append(sequence)
+            sequence.processed = begun
+            sequence.start = now if sequence.start is None else sequence.start
+            taken[sequence.number] = chunk
             budget -= chunk
             self.peak = max(self.peak, self.held(taken))
         length = self.length(taken)
-        for one in self.running:
-            one.processed += taken[one.number]
+        for sequence in self.running:
+            sequence.processed += taken[sequence.number]
         self.busy += length
         self.steps += 1
         self.sequences += len(taken)
@@ -101,14 +103,14 @@ class Engine:
     def length(self, taken: dict[int, int]) -> Fraction:
         prompt = decoding = context = Fraction(0)
         attention = Fraction(0)
-        for one in self.running:
-            chunk = taken[one.number]
-            if one.times and one.tokens - one.processed == 1:
+        for sequence in self.running:
+            chunk = taken[sequence.number]
+            if sequence.times and sequence.tokens - sequence.processed == 1:
                 decoding += 1
-                context += one.processed + 1
+                context += sequence.processed + 1
             else:
                 prompt += chunk
-                attention += chunk * (one.processed + Fraction(chunk + 1, 2))
+                attention += chunk * (sequence.processed + Fraction(chunk + 1, 2))
         works = {"prompt_token_ms": prompt, "sequence_ms": decoding, "context_token_ms": context}
         works["attention_ms"] = attention
         return max(
@@ -119,11 +121,11 @@ class Engine:
 
     def finish(self) -> None:
         assert self.end is not None
-        for one in list(self.running):
-            if one.processed == one.tokens:
-                one.times.append(self.end)
-                if len(one.times) == one.output:
-                    self.running.remove(one)
+        for sequence in list(self.running):
+            if sequence.processed == sequence.tokens:
+                sequence.times.append(self.end)
+                if len(sequence.times) == sequence.output:
+                    self.running.remove(sequence)
         self.end = None
 
 

@@ -30,7 +30,16 @@ class RequestLog:
     The gaps of requests before `first_counted` are not kept.
     """
 
-    __slots__ = ("cached", "first_counted", "first_tokens", "gaps", "last_tokens", "outputs", "prompts", "starts")
+    __slots__ = (
+        "cached",
+        "first_counted",
+        "first_tokens",
+        "gaps",
+        "last_tokens",
+        "outputs",
+        "prompts",
+        "starts",
+    )
 
     def __init__(self, prompts: list[int], outputs: list[int], cached: list[int], first_counted: int) -> None:
         self.prompts, self.outputs, self.cached = prompts, outputs, cached
@@ -253,9 +262,7 @@ class Engine:
         asked = cycles * len(self._offsets)
         residues, size = self._residues, self.block_tokens
         if rest < len(residues):
-            return asked + sum(
-                residues.get(-step % size, 0) for step in range(self.steps, self.steps + rest)
-            )
+            return asked + sum(residues.get(-step % size, 0) for step in range(self.steps, self.steps + rest))
         return asked + sum(
             count for residue, count in residues.items() if (-self.steps - residue) % size < rest
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.simulation.continuous.engine import Engine, RequestLog
-from torchsplit_core.simulation.continuous.ticks import TickScale, tick_scale
+from torchsplit_core.simulation.continuous.gaps import TokenGaps, token_gaps
+from torchsplit_core.simulation.continuous.ticks import tick_scale
 from torchsplit_core.simulation.least_loaded import LeastLoaded
 from torchsplit_core.values import EngineServer
 
@@ -32,35 +33,20 @@ class EngineUse:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenGaps:
-    """Times between neighbouring tokens of a request, as stretches of steps, in no order.
-
-    Stretch i has `steps[i]` lengths, `first_ms[i]` and each further one longer by `growth_ms[i]`; each of them is the
-    gap of `sequences[i]` requests.
-    """
-
-    first_ms: NDArray[np.float64]
-    growth_ms: NDArray[np.float64]
-    steps: NDArray[np.int64]
-    sequences: NDArray[np.int64]
-
-    def sample(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Every length in milliseconds, and how many gaps have it."""
-        places = np.arange(self.steps.sum()) - np.repeat(np.cumsum(self.steps) - self.steps, self.steps)
-        lengths = np.repeat(self.first_ms, self.steps) + np.repeat(self.growth_ms, self.steps) * places
-        return lengths, np.repeat(self.sequences, self.steps)
-
-
-@dataclass(frozen=True, slots=True)
 class EngineRun:
     """One replication: per request in order of arrival, seconds on the time axis of the arrivals.
 
-    `engines` has every engine, those of a server one after the other.
+    `wait_ms`, `ttft_ms` and `response_ms` are from arrival to the first step, the first and the last token: exact to
+    the last digit, which differences of the seconds are not late on a long axis.
+    `engines` has every engine that had requests, those of a server one after the other.
     """
 
     start_s: Seconds
     first_token_s: Seconds
     last_token_s: Seconds
+    wait_ms: NDArray[np.float64]
+    ttft_ms: NDArray[np.float64]
+    response_ms: NDArray[np.float64]
     gaps: TokenGaps
     engines: tuple[EngineUse, ...]
 
@@ -94,15 +80,23 @@ def run_engines(
     requests = RequestLog(
         prompt_tokens.tolist(), output_tokens.tolist(), cached_tokens.tolist(), first_counted
     )
-    entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
     lines = [scale.line_ticks(server.step) for server in servers]
-    engine_of = [Engine(servers[entry], lines[entry], requests) for entry in entries]
-    _run(engine_of, scale.from_seconds(arrivals_s), scale.same_instant)
+    entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
+    arrivals = scale.from_seconds(arrivals_s)
+    used = _run(
+        arrivals,
+        len(entries),
+        lambda number: Engine(servers[entries[number]], lines[entries[number]], requests),
+        scale.same_instant,
+    )
     return EngineRun(
         scale.to_seconds(requests.starts),
         scale.to_seconds(requests.first_tokens),
         scale.to_seconds(requests.last_tokens),
-        _token_gaps(requests.gaps, scale),
+        scale.spans_ms(arrivals, requests.starts),
+        scale.spans_ms(arrivals, requests.first_tokens),
+        scale.spans_ms(arrivals, requests.last_tokens),
+        token_gaps(requests.gaps, scale),
         tuple(
             EngineUse(
                 entry,
@@ -112,29 +106,35 @@ def run_engines(
                 engine.kv_peak,
                 engine.preemptions,
             )
-            for entry, engine in zip(entries, engine_of, strict=True)
+            for entry, engine in zip(entries, used, strict=False)
         ),
     )
 
 
-def _run(engines: Sequence[Engine], arrivals: Sequence[int], same_instant: int) -> None:
-    """At one instant ends of steps come first, then arrivals, then starts."""
-    loads = LeastLoaded(len(engines))
+def _run(
+    arrivals: Sequence[int], count: int, make: Callable[[int], Engine], same_instant: int
+) -> list[Engine]:
+    """Run `count` engines, and give those that had requests: the first ones.
+
+    At one instant ends of steps come first, then arrivals, then starts.
+    """
+    engines: list[Engine] = []
+    loads = LeastLoaded(count)
     ends: list[tuple[int, int]] = []
-    arrived, count = 0, len(arrivals)
+    arrived, coming = 0, len(arrivals)
     while True:
         while ends and engines[ends[0][1]].end != ends[0][0]:
             heappop(ends)
         if ends:
             now = ends[0][0]
-            if arrived < count:
+            if arrived < coming:
                 now = min(now, arrivals[arrived])
-        elif arrived < count:
+        elif arrived < coming:
             now = arrivals[arrived]
         else:
-            return
+            return engines
         until = now + same_instant
-        changed = set()
+        begins: dict[int, int] = {}
         while ends and ends[0][0] < until:
             end, number = heappop(ends)
             engine = engines[number]
@@ -142,29 +142,21 @@ def _run(engines: Sequence[Engine], arrivals: Sequence[int], same_instant: int) 
                 left = engine.finish()
                 if left:
                     loads.add(number, -left)
-                changed.add(number)
-        while arrived < count and arrivals[arrived] < until:
+                begins[number] = end
+        while arrived < coming and arrivals[arrived] < until:
             number = loads.least()
+            if number == len(engines):
+                engines.append(make(number))
             engine = engines[number]
             if engine.join(arrived, arrivals[arrived], same_instant):
                 assert engine.end is not None
                 heappush(ends, (engine.end, number))
             loads.add(number, 1)
-            changed.add(number)
+            begins.setdefault(number, arrivals[arrived])
             arrived += 1
-        for number in changed:
+        for number, begin in begins.items():
             engine = engines[number]
             if engine.end is None:
-                engine.begin(now)
+                engine.begin(begin)
                 if engine.end is not None:
                     heappush(ends, (engine.end, number))
-
-
-def _token_gaps(gaps: Sequence[tuple[int, int, int, int]], scale: TickScale) -> TokenGaps:
-    lengths, growths, steps, sequences = zip(*gaps, strict=True) if gaps else ((), (), (), ())
-    return TokenGaps(
-        scale.to_seconds(lengths) * 1e3,
-        scale.to_seconds(growths) * 1e3,
-        np.array(steps, dtype=np.int64),
-        np.array(sequences, dtype=np.int64),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ SAME_INSTANT_DIGITS = 9
 """Events less than 1e-9 ms apart are at one instant."""
 LEAST_DIGITS = 12
 """Arrivals are rounded to 1e-12 ms or finer, which moves none out of its instant."""
+MOST_DIGITS = 40
+"""What a coefficient has beyond is cut off; no sum of steps shows it."""
 
 
 StepTicks = tuple[tuple[int, int, int, int, int], ...]
@@ -33,7 +35,7 @@ class TickScale:
         return self.per_ms * 1000
 
     def line_ticks(self, lines: Sequence[StepLine]) -> StepTicks:
-        """Exact, for lines with which the scale was made."""
+        """Exact but for digits beyond MOST_DIGITS, of lines with which the scale was made."""
         return tuple(
             (
                 self._ticks(line.base_ms),
@@ -50,7 +52,7 @@ class TickScale:
 
     def from_seconds(self, times_s: NDArray[np.float64]) -> list[int]:
         """Exact for decimals of up to nine digits, else the double's own value rounded down to a tick."""
-        decimals = to_decimal_ticks(times_s) if len(times_s) else None
+        decimals = to_decimal_ticks(times_s.tolist()) if len(times_s) else None
         if decimals is not None:
             parts, per_s = decimals
             each = self.per_s // per_s
@@ -63,14 +65,23 @@ class TickScale:
         per_s = self.per_s
         return np.array([tick / per_s for tick in ticks], dtype=np.float64)
 
+    def to_ms(self, ticks: Iterable[int]) -> NDArray[np.float64]:
+        """The nearest doubles."""
+        per_ms = self.per_ms
+        return np.array([tick / per_ms for tick in ticks], dtype=np.float64)
+
+    def spans_ms(self, begins: Sequence[int], ends: Sequence[int]) -> NDArray[np.float64]:
+        """The nearest doubles of the times between; 0 where an end comes first, which is at the same instant."""
+        return self.to_ms(max(end - begin, 0) for begin, end in zip(begins, ends, strict=True))
+
 
 def tick_scale(lines: Sequence[StepLine]) -> TickScale:
-    """The coarsest scale in which every coefficient, and half of attention_ms, is whole."""
+    """The coarsest scale in which every coefficient, and half of attention_ms, is whole, up to MOST_DIGITS."""
     digits = LEAST_DIGITS
     for line in lines:
         halved = as_fraction(line.attention_ms) / 2
         others = (line.base_ms, line.prompt_token_ms, line.sequence_ms, line.context_token_ms)
         for figure in (halved, *map(as_fraction, others)):
-            while 10**digits % figure.denominator:
+            while digits < MOST_DIGITS and 10**digits % figure.denominator:
                 digits += 1
     return TickScale(10**digits, 10 ** (digits - SAME_INSTANT_DIGITS))
