@@ -22,7 +22,9 @@ class EngineLine:
     largest_rps: float | None = None
 
 
-def token_times(lines: Sequence[EngineLine], y_title: str, limit_ms: float | None, *, dark: bool) -> go.Figure:
+def token_times(
+    lines: Sequence[EngineLine], y_title: str, limit_ms: float | None, *, dark: bool
+) -> go.Figure:
     """A line for each engine; its largest rate is a ring, the limit a dotted line."""
     theme = theme_name(dark)
     figure = go.Figure()

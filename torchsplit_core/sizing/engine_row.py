@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
 from torchsplit_core.llm.step_times import StepEstimate, step_estimate
-from torchsplit_core.simulation.continuous.largest_rate import (
-    LoadedEngine,
-    RequestDraws,
-    TokenLimits,
-    largest_rate,
-    loaded_engine,
-)
+from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines, largest_rate, loaded_engines
 from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
 from torchsplit_core.sizing.candidates import Candidate
-from torchsplit_core.sizing.request import SizingRequest
-from torchsplit_core.values import EngineServer
+from torchsplit_core.sizing.request import SizingRequest, TokenLimits
+from torchsplit_core.values import (
+    ConstantTokens,
+    EngineServer,
+    LognormalTokens,
+    PoissonArrivals,
+    SimulatedModel,
+    SimulationRequest,
+)
 
 SAME = 1e-9
 """Relative: rates that differ by less are equal."""
@@ -119,23 +118,47 @@ def prepare(request: SizingRequest, candidate: Candidate) -> PreparedEngine | Si
 def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow:
     """The row with the rate and the times of its simulation."""
     limits = request.limits
-    draws = request_draws(request, math.ceil(REQUESTS_A_SEQUENCE * prepared.sequences))
-    result = largest_rate(prepared.engine, draws, limits)
-    row = replace(prepared.row, binds=result.binds, engine=prepared.engine, engines=None, gpus=None, cost=None)
+    simulation = simulation_request(request, prepared.engine, 1.0, prepared.sequences)
+    result = largest_rate(simulation, limits.percentile)
     loaded = result.low or result.alone
-    rate = loaded.rate_rps
-    low_rps, high_rps = _interval(prepared, draws.lengths, limits, loaded, rate)
-    row = replace(row, rate_rps=rate, low_rps=low_rps, high_rps=high_rps)
+    low_rps, high_rps = _interval(request, prepared, loaded)
+    row = replace(
+        prepared.row, rate_rps=loaded.rate_rps, low_rps=low_rps, high_rps=high_rps, binds=result.binds,
+        engine=prepared.engine, engines=None, gpus=None, cost=None,
+    )  # fmt: skip
     if result.low is None:
         row = replace(row, note="a request alone exceeds the limit; the times are those of requests alone")
     row = with_counts(request, prepared.candidate, row)
     if not limits.given:
         share = request.rate_rps / (row.engines or 1)
-        loaded = loaded_engine(prepared.engine, draws, limits, min(share, rate))
-    tpot = loaded.tpot_ms
-    return replace(
-        row, ttft_ms=loaded.ttft_ms, tpot_ms=tpot, goodput=loaded.goodput if limits.given else None
+        loaded = loaded_engines(simulation, share, limits.percentile)
+    goodput = loaded.goodput if limits.given else None
+    if math.isinf(loaded.ttft_ms):
+        return row
+    return replace(row, ttft_ms=loaded.ttft_ms, tpot_ms=loaded.tpot_ms, goodput=goodput)
+
+
+def simulation_request(
+    request: SizingRequest, engine: EngineServer, rate_rps: float, sequences: float = 1.0
+) -> SimulationRequest:
+    """One engine at this rate, for a simulation of enough requests where `sequences` decode at once."""
+    cv = request.length_cv
+
+    def tokens(mean: int) -> ConstantTokens | LognormalTokens:
+        return LognormalTokens(float(mean), cv) if cv else ConstantTokens(mean)
+
+    model = SimulatedModel(
+        request.model,
+        ("whole",),
+        PoissonArrivals(rate_rps),
+        prompt_tokens=tokens(request.prompt_tokens),
+        output_tokens=tokens(request.output_tokens),
+        cached_prompt_tokens=ConstantTokens(request.cached_tokens) if request.cached_tokens else None,
+        max_ttft_ms=request.limits.max_ttft_ms,
+        max_tpot_ms=request.limits.max_tpot_ms,
     )
+    count = max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * sequences))
+    return SimulationRequest((model,), (engine,), requests_per_model=count, replications=1, seed=request.seed)
 
 
 def with_counts(request: SizingRequest, candidate: Candidate, row: SizingRow) -> SizingRow:
@@ -148,19 +171,9 @@ def with_counts(request: SizingRequest, candidate: Candidate, row: SizingRow) ->
     return replace(row, engines=engines, gpus=gpus, cost=None if price is None else price * gpus)
 
 
-def request_draws(request: SizingRequest, least: int = 1) -> RequestDraws:
-    """At least `least` requests, which `simulate` draws too for one replication of the same seed."""
-    count = max(request.requests, least)
-    rng = np.random.default_rng([request.seed, 0, 0, 0])
-    tokens = (request.prompt_tokens, request.output_tokens, request.cached_tokens)
-    return RequestDraws(
-        rng.standard_exponential(count), *(np.full(count, value, dtype=np.int64) for value in tokens)
-    )
-
-
 def _with_steps(request: SizingRequest, candidate: Candidate, row: SizingRow) -> PreparedEngine:
     device, settings, limits = candidate.device, request.settings, request.limits
-    lengths = MeanLengths(request.prompt_tokens, request.output_tokens, request.cached_tokens)
+    lengths = _mean_lengths(request)
     sequences, rate = 1.0, 0.0
     for _ in range(EXPERT_ROUNDS if request.sizes.layers_with_experts else 1):
         chunk = min(lengths.processed, settings.max_num_batched_tokens)
@@ -182,13 +195,12 @@ def _with_steps(request: SizingRequest, candidate: Candidate, row: SizingRow) ->
     return PreparedEngine(candidate, row, engine, steps, sequences)
 
 
-def _interval(
-    prepared: PreparedEngine, lengths: MeanLengths, limits: TokenLimits, loaded: LoadedEngine, rate: float
-) -> tuple[float, float]:
+def _interval(request: SizingRequest, prepared: PreparedEngine, loaded: LoadedEngines) -> tuple[float, float]:
     """The rates of the slow and of the quick steps: the simulated one times the ratio of the closed forms, which are
     scaled to give the simulated times.
     """
-    middle = ClosedForm(prepared.engine, lengths)
+    limits, rate = request.limits, loaded.rate_rps
+    middle = ClosedForm(prepared.engine, _mean_lengths(request))
     if limits.given:
         middle = middle.like(rate, loaded.ttft_ms, loaded.tpot_ms)
     ends = []
@@ -200,6 +212,10 @@ def _interval(
         return 0.0, ends[2]
     scale = rate / ends[0] if ends[0] else 1.0
     return min(ends[1] * scale, rate), max(ends[2] * scale, rate)
+
+
+def _mean_lengths(request: SizingRequest) -> MeanLengths:
+    return MeanLengths(request.prompt_tokens, request.output_tokens, request.cached_tokens)
 
 
 def _describe_shortage(memory: EngineMemory) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchsplit_core.llm.memory import UTILIZATION
-from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.llm.decoder import DecoderSizes
 from torchsplit_core.values.limits import check_number, check_whole
+from torchsplit_core.values.llm.decoder import DecoderSizes
 
 DEFAULT_TYPES = (
     "A30-24GB", "A100-80GB", "H100-SXM5-80GB", "H200-141GB", "B200-180GB", "L4-24GB", "L40S-48GB",
@@ -34,6 +33,20 @@ class OfferedGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """Milliseconds to the first token, and for each further one, that `percentile` of the requests keep; None: any."""
+
+    max_ttft_ms: float | None = None
+    max_tpot_ms: float | None = None
+    percentile: float = 95.0
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any limit."""
+        return self.max_ttft_ms is not None or self.max_tpot_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Settings of vLLM under its names. max_model_len None: what the model and the KV cache take."""
 
@@ -45,8 +58,9 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class SizingRequest:
-    """`rate_rps` requests/s of `prompt_tokens` tokens (the first `cached_tokens` of them in the KV cache already) and
-    `output_tokens`, which keep the `limits`. Each trial has `requests` requests with the draws of `seed`.
+    """`rate_rps` requests/s, Poisson, of `prompt_tokens` tokens (the first `cached_tokens` of them in the KV cache
+    already) and `output_tokens`, which keep the `limits`. `length_cv`: standard deviation over mean of both lengths,
+    which are log-normal then; 0: all alike. Each trial has `requests` requests with the draws of `seed`.
     """
 
     model: str
@@ -56,6 +70,7 @@ class SizingRequest:
     prompt_tokens: int = 1024
     output_tokens: int = 256
     cached_tokens: int = 0
+    length_cv: float = 0.0
     limits: TokenLimits = field(default_factory=TokenLimits)
     settings: EngineSettings = field(default_factory=EngineSettings)
     requests: int = REQUESTS
@@ -80,6 +95,9 @@ def check_request(request: SizingRequest) -> None:
     check_whole("--prompt", request.prompt_tokens, least=1, most=MOST_TOKENS)
     check_whole("--output", request.output_tokens, least=1, most=MOST_TOKENS)
     check_whole("--cached", request.cached_tokens, most=request.prompt_tokens - 1)
+    if request.length_cv and not 0.001 <= request.length_cv <= 100:
+        problem = f"is {request.length_cv:g}, neither 0 nor between 0.001 and 100"
+        raise InputFault("--length-cv", problem, "Give for example 0.5.")
     check_whole("--max-num-seqs", settings.max_num_seqs, least=1, most=MOST_SEQUENCES)
     check_whole("--max-num-batched-tokens", settings.max_num_batched_tokens, least=1, most=MOST_TOKENS)
     check_whole("--requests", request.requests, least=1, most=MOST_REQUESTS)

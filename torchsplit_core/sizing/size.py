@@ -18,22 +18,19 @@ from torchsplit_core.values import Progress, ignore_progress
 class SizingTable:
     """Rows in the order of what they cost, then those that exceed a limit, nearest first, then those that do not fit.
 
-    Rows that fit are simulated where they have an engine. `left_out` says why types, slices and groups have no row.
+    `best` are those of the rows that fit which are simulated: all, or the best of each GPU type. `left_out` says why
+    types, slices and groups have no row.
     """
 
     request: SizingRequest
     rows: tuple[SizingRow, ...]
+    best: tuple[SizingRow, ...]
     left_out: tuple[str, ...]
 
     @property
     def reaches(self) -> bool:
         """Whether any row reaches the rate within the limits."""
         return any(row.reaches for row in self.rows)
-
-    @property
-    def simulated(self) -> tuple[SizingRow, ...]:
-        """The rows with figures of a simulation."""
-        return tuple(row for row in self.rows if row.engine is not None)
 
 
 def size(
@@ -54,7 +51,8 @@ def size(
     done = 0
     while True:
         order = sorted(range(len(rows)), key=lambda number: _rank(request, offered[number], rows[number]))
-        chosen = order if most_simulated is None else _best_of_types(order, rows, each)[:most]
+        chosen = _best_of_types(order, rows, each) if most_simulated is not None else order
+        chosen = [number for number in chosen if rows[number].fits][:most]
         due = next((number for number in chosen if number in waiting), None)
         if due is None and any(rows[number].reaches for number in chosen):
             break
@@ -68,18 +66,19 @@ def size(
         rows[due] = simulated_row(request, entry)
         waiting.discard(due)
         done += 1
-    return SizingTable(request, tuple(rows[number] for number in order), left_out)
+    best = tuple(rows[number] for number in chosen)
+    return SizingTable(request, tuple(rows[number] for number in order), best, left_out)
 
 
 def _best_of_types(order: Sequence[int], rows: Sequence[SizingRow], each: int) -> list[int]:
-    """The first `each` rows of every GPU type that fit, in their order; a slice of all of a GPU says nothing beside it."""
+    """The first `each` rows of every GPU type in their order, without slices that equal the whole GPU."""
     counts: Counter[str] = Counter()
     seen: set[tuple[str, int | None, str]] = set()
     chosen = []
     for number in order:
         row = rows[number]
         figures = (row.gpu_type, row.engines, f"{row.rate_rps or 0.0:.2g}")
-        if row.fits and counts[row.gpu_type] < each and figures not in seen:
+        if counts[row.gpu_type] < each and figures not in seen:
             counts[row.gpu_type] += 1
             chosen.append(number)
         seen.add(figures)

@@ -13,8 +13,13 @@ from app.shell.inputs import text_of
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.llm.config import read_config
 from torchsplit_core.llm.published import decoder_names, published_decoder, quantized
-from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
-from torchsplit_core.sizing.request import DEFAULT_TYPES, EngineSettings, OfferedGpu, SizingRequest
+from torchsplit_core.sizing.request import (
+    DEFAULT_TYPES,
+    EngineSettings,
+    OfferedGpu,
+    SizingRequest,
+    TokenLimits,
+)
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
@@ -98,12 +103,18 @@ def render(workspace: Workspace, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def request_of(inputs: Mapping[str, Any]) -> SizingRequest:
     """The request that the inputs make. Raises InputFault."""
-    missing = [name for name in ("rate", "prompt", "output", "cached", "seqs", "batched", "share") if inputs[name] is None]
+    missing = [
+        name
+        for name in ("rate", "prompt", "output", "cached", "seqs", "batched", "share")
+        if inputs[name] is None
+    ]
     if missing:
         raise InputFault(_LABELS[missing[0]], "is empty", "Fill it in.")
     if inputs["model"] == CUSTOM_CONFIG:
         if inputs["config"] is None:
-            raise InputFault("config.json", "is missing, and a model of your own is described by it", "Choose the file.")
+            raise InputFault(
+                "config.json", "is missing, and a model of your own is described by it", "Choose the file."
+            )
         sizes = read_config(inputs["config"], "config.json")
     else:
         sizes = published_decoder(inputs["model"])
@@ -153,19 +164,39 @@ def _use_case(mark: str) -> None:
     def fill() -> None:
         case = USE_CASES.get(st.session_state[key])
         if case is not None:
-            values = {"prompt": case.prompt, "output": case.output, "cached": 0, "ttft": case.max_ttft_ms, "tpot": case.max_tpot_ms}
+            values = {
+                "prompt": case.prompt,
+                "output": case.output,
+                "cached": 0,
+                "ttft": case.max_ttft_ms,
+                "tpot": case.max_tpot_ms,
+            }
             for name, value in values.items():
                 st.session_state[_key(name, mark)] = value
 
     state = st.session_state
     now = [state[_key(name, mark)] for name in ("prompt", "output", "ttft", "tpot")]
-    alike = (name for name, case in USE_CASES.items() if now == [case.prompt, case.output, case.max_ttft_ms, case.max_tpot_ms])
+    alike = (
+        name
+        for name, case in USE_CASES.items()
+        if now == [case.prompt, case.output, case.max_ttft_ms, case.max_tpot_ms]
+    )
     state[key] = next(alike, None)
-    st.pills("Use", list(USE_CASES), key=key, on_change=fill, help="Fills in typical lengths and limits; change any of them below.")
+    st.pills(
+        "Use",
+        list(USE_CASES),
+        key=key,
+        on_change=fill,
+        help="Fills in typical lengths and limits; change any of them below.",
+    )
 
 
 def _types(mark: str) -> dict[str, Any]:
-    known = [name for name in peak_names() if peaks(name).memory_gib is not None and peaks(name).memory_gb_per_s is not None]
+    known = [
+        name
+        for name in peak_names()
+        if peaks(name).memory_gib is not None and peaks(name).memory_gb_per_s is not None
+    ]
     key = _key("types", mark)
     st.session_state[key] = [name for name in st.session_state[key] if name in known]
     types: list[str] = st.multiselect(
@@ -176,7 +207,9 @@ def _types(mark: str) -> dict[str, Any]:
         for name in types:
             stored_key = f"size-price {name} {mark}"
             st.session_state.setdefault(stored_key, st.session_state[_key("prices", mark)].get(name))
-            price = st.number_input(name, 0.0, 1e6, None, key=stored_key, placeholder="none", persist_state="session")
+            price = st.number_input(
+                name, 0.0, 1e6, None, key=stored_key, placeholder="none", persist_state="session"
+            )
             if price is not None:
                 prices[name] = price
     return {"types": types, "prices": prices}
@@ -196,5 +229,12 @@ def _count(label: str, name: str, mark: str, least: int, help: str | None = None
 
 def _limit(label: str, name: str, mark: str) -> float | None:
     return st.number_input(
-        label, 0.1, 1e7, None, key=_key(name, mark), persist_state="session", placeholder="no limit", format="%.6g"
+        label,
+        0.1,
+        1e7,
+        None,
+        key=_key(name, mark),
+        persist_state="session",
+        placeholder="no limit",
+        format="%.6g",
     )

@@ -13,17 +13,18 @@ from app.placements.sizing import inputs as sizing_inputs
 from app.shell import frame, widgets
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import counted, escape_markdown, exact, short
-from torchsplit_core.simulation.continuous.largest_rate import LoadedEngine
+from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines
 from torchsplit_core.sizing.engine_row import SizingRow
 from torchsplit_core.sizing.load_curve import load_curve
 from torchsplit_core.sizing.request import SizingRequest
 from torchsplit_core.sizing.size import SizingTable, size
 from torchsplit_core.sizing.summary import describe_unfit, headline, place_of
 from torchsplit_core.sizing.table import size_csv
-from torchsplit_core.values import Progress
 from torchsplit_core.workspace.store import Workspace
 
-QUESTION = "Which GPUs, MIG slices or groups of GPUs serve an LLM at your rate and within your limits, and how many?"
+QUESTION = (
+    "Which GPUs, MIG slices or groups of GPUs serve an LLM at your rate and within your limits, and how many?"
+)
 EMPTY = (
     "Choose the model, the rate of requests and what a user may wait, and press Size: you will see what each GPU type "
     "carries, which one reaches the rate with the fewest GPUs or at the least price, and what limits it."
@@ -85,14 +86,18 @@ def _render_table(table: SizingTable) -> None:
         widgets.badge("estimated", "yellow")
         st.caption("From the model's sizes and each GPU's published peaks; every rate by a simulation.")
     _cards(table)
-    rows = table.simulated
+    rows = table.best
     if rows:
         st.header("GPUs, slices and groups", anchor=False)
-        shown = saving.table(_columns(table, rows), f"{table.request.model}.size", key="size-table", alt="Sizing")
-        del shown
+        saving.table(_columns(rows), f"{table.request.model}.size", key="size-table", alt="Engines by what they take")
         hidden = sum(row.fits for row in table.rows) - len(rows)
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.toggle("All that fit", key="size-all", persist_state="session", help="Simulates each, which takes some seconds.")
+            st.toggle(
+                "All that fit",
+                key="size-all",
+                persist_state="session",
+                help="Simulates each, which takes some seconds.",
+            )
             csv = partial(_whole_csv, table.request)
             file = f"{saving.file_name(table.request.model)}.sizes.csv"
             st.download_button("All rows (CSV)", csv, file, "text/csv", on_click="ignore", key="size-csv")
@@ -133,7 +138,7 @@ def _limit(limit: float | None) -> str:
     return "" if limit is None else f"limit {exact(limit, 'ms')}; "
 
 
-def _columns(table: SizingTable, rows: tuple[SizingRow, ...]) -> dict[str, list[Any]]:
+def _columns(rows: tuple[SizingRow, ...]) -> dict[str, list[Any]]:
     """A column for each figure; those that no row has are left out."""
     columns: dict[str, list[Any]] = {
         "engine on": [place_of(row) for row in rows],
@@ -176,24 +181,28 @@ def _chart(table: SizingTable, rows: tuple[SizingRow, ...]) -> None:
         figure = token_times(lines, f"{name} p{limits.percentile:g}, ms", limit, dark=widgets.is_dark())
         with column:
             widgets.chart(
-                figure, name, f"{table.request.model}.{name}", key=f"size-{name}", alt=f"{name} over the rate of requests"
+                figure,
+                name,
+                f"{table.request.model}.{name}",
+                key=f"size-{name}",
+                alt=f"{name} over the rate of requests",
             )
     if len(chosen) == MOST_LINES:
         st.caption(f"At most {MOST_LINES} are drawn.")
 
 
-def _curve(request: SizingRequest, row: SizingRow) -> tuple[LoadedEngine, ...]:
+def _curve(request: SizingRequest, row: SizingRow) -> tuple[LoadedEngines, ...]:
     known = st.session_state.setdefault("sizing curves", {})
     key = (repr(request), place_of(row))
     if key not in known:
         while len(known) >= MOST_REMEMBERED * MOST_LINES:
             known.pop(next(iter(known)))
         known[key] = load_curve(request, row)
-    curve: tuple[LoadedEngine, ...] = known[key]
+    curve: tuple[LoadedEngines, ...] = known[key]
     return curve
 
 
-def _line(label: str, colour: str, curve: tuple[LoadedEngine, ...], name: str) -> EngineLine:
+def _line(label: str, colour: str, curve: tuple[LoadedEngines, ...], name: str) -> EngineLine:
     pairs = [(point.rate_rps, point.ttft_ms if name == "TTFT" else point.tpot_ms) for point in curve]
     known = [(rate, time) for rate, time in pairs if time is not None]
     return EngineLine(label, colour, tuple(rate for rate, _ in known), tuple(time for _, time in known))

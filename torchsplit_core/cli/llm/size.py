@@ -26,7 +26,9 @@ def add_size_command(command: Command) -> None:
     """Add size to the command line through its `command(name, run)`."""
     parser = command("size", _size)
     parser.add_argument(
-        "model", metavar="MODEL", help="a published LLM (llama-3.1-8b, meta-llama/Llama-3.1-8B-Instruct), or a config.json"
+        "model",
+        metavar="MODEL",
+        help="a published LLM (llama-3.1-8b, meta-llama/Llama-3.1-8B-Instruct), or a config.json",
     )
     parser.add_argument(
         "--gpus",
@@ -36,34 +38,85 @@ def add_size_command(command: Command) -> None:
         help="GPU types, whole, in MIG slices and in groups of 2, 4 and 8; TYPE:whole without slices; @cost=N behind a "
         "type is its price an hour (default: eight types of data centres)",
     )
-    parser.add_argument("--rate", type=float, default=1.0, metavar="RPS", help="requests/s, Poisson (default 1)")
-    parser.add_argument("--prompt", type=int, default=1024, metavar="TOKENS", help="of a prompt (default 1024)")
-    parser.add_argument("--output", dest="output_tokens", type=int, default=256, metavar="TOKENS", help="of an answer (default 256)")
     parser.add_argument(
-        "--cached", type=int, default=0, metavar="TOKENS", help="of the prompt that the prefix cache holds (default 0)"
+        "--rate", type=float, default=1.0, metavar="RPS", help="requests/s, Poisson (default 1)"
     )
-    parser.add_argument("--max-ttft", type=float, metavar="MS", help="time to the first token (default: no limit)")
-    parser.add_argument("--max-tpot", type=float, metavar="MS", help="time per further token (default: no limit)")
     parser.add_argument(
-        "--percentile", type=float, default=95.0, metavar="P", help="of the requests that keep each limit (default 95)"
+        "--prompt", type=int, default=1024, metavar="TOKENS", help="of a prompt (default 1024)"
+    )
+    parser.add_argument(
+        "--output",
+        dest="output_tokens",
+        type=int,
+        default=256,
+        metavar="TOKENS",
+        help="of an answer (default 256)",
+    )
+    parser.add_argument(
+        "--cached",
+        type=int,
+        default=0,
+        metavar="TOKENS",
+        help="of the prompt that the prefix cache holds (default 0)",
+    )
+    parser.add_argument(
+        "--length-cv",
+        type=float,
+        default=0.0,
+        metavar="CV",
+        help="standard deviation over mean of both lengths (default 0)",
+    )
+    parser.add_argument(
+        "--max-ttft", type=float, metavar="MS", help="time to the first token (default: no limit)"
+    )
+    parser.add_argument(
+        "--max-tpot", type=float, metavar="MS", help="time per further token (default: no limit)"
+    )
+    parser.add_argument(
+        "--percentile",
+        type=float,
+        default=95.0,
+        metavar="P",
+        help="of the requests that keep each limit (default 95)",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="of the weights (default: the model's)")
     parser.add_argument("--kv-precision", choices=KV_PRECISIONS, help="of keys and values (default: 16 bits)")
-    parser.add_argument("--max-model-len", type=int, metavar="TOKENS", help="longest prompt and answer together (default: the model's)")
-    parser.add_argument("--max-num-seqs", type=int, default=128, metavar="N", help="most sequences of a step (default 128)")
     parser.add_argument(
-        "--max-num-batched-tokens", type=int, default=2048, metavar="N", help="most tokens of a step (default 2048)"
+        "--max-model-len",
+        type=int,
+        metavar="TOKENS",
+        help="longest prompt and answer together (default: the model's)",
     )
     parser.add_argument(
-        "--gpu-memory-utilization", type=float, default=0.9, metavar="SHARE", help="of the memory that an engine takes (default 0.9)"
+        "--max-num-seqs", type=int, default=128, metavar="N", help="most sequences of a step (default 128)"
     )
-    parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each simulation, at least (default 600)")
+    parser.add_argument(
+        "--max-num-batched-tokens",
+        type=int,
+        default=2048,
+        metavar="N",
+        help="most tokens of a step (default 2048)",
+    )
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+        help="of the memory that an engine takes (default 0.9)",
+    )
+    parser.add_argument(
+        "--requests", type=int, default=600, metavar="N", help="of each simulation, at least (default 600)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print all rows as CSV to standard output")
-    form.add_argument("--json", action="store_true", help="print all rows as JSON, each with its engine for a simulation")
+    form.add_argument(
+        "--json", action="store_true", help="print all rows as JSON, each with its engine for a simulation"
+    )
     # Its long form elsewhere, --output, is the answer's length here.
-    parser.add_argument("-o", dest="output", action=OutputFile, metavar="FILE", help="write all rows here, as CSV")
+    parser.add_argument(
+        "-o", dest="output", action=OutputFile, metavar="FILE", help="write all rows here, as CSV"
+    )
 
 
 def _size(options: argparse.Namespace) -> int:
@@ -92,7 +145,7 @@ def _size(options: argparse.Namespace) -> int:
     elif not options.csv:
         from torchsplit_core.cli.llm.size_text import table_text
 
-        sys.stdout.write(table_text(table, MOST_SHOWN))
+        sys.stdout.write(table_text(table))
     if options.csv or options.json:
         from torchsplit_core.sizing.summary import headline
 
@@ -101,8 +154,7 @@ def _size(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace) -> SizingRequest:
-    from torchsplit_core.simulation.continuous.largest_rate import TokenLimits
-    from torchsplit_core.sizing.request import EngineSettings, SizingRequest
+    from torchsplit_core.sizing.request import EngineSettings, SizingRequest, TokenLimits
 
     return SizingRequest(
         model=_name(options.model),
@@ -112,6 +164,7 @@ def _request(options: argparse.Namespace) -> SizingRequest:
         prompt_tokens=options.prompt,
         output_tokens=options.output_tokens,
         cached_tokens=options.cached,
+        length_cv=options.length_cv,
         limits=TokenLimits(options.max_ttft, options.max_tpot, options.percentile),
         settings=EngineSettings(
             options.max_num_seqs,

@@ -11,15 +11,15 @@ from torchsplit_core.sizing.summary import describe_unfit, headline, place_of
 HEADS = ("engine on", "req/s", "90 %", "TTFT", "TPOT", "eng", "GPUs", "binds")
 
 
-def table_text(table: SizingTable, most: int) -> str:
+def table_text(table: SizingTable) -> str:
     """A headline, the first rows, and what does not fit and why."""
-    return "\n".join([headline(table), *_lines(table, most)]) + "\n"
+    return "\n".join([headline(table), *_lines(table)]) + "\n"
 
 
-def _lines(table: SizingTable, most: int) -> Iterator[str]:
+def _lines(table: SizingTable) -> Iterator[str]:
     request = table.request
     fitting = [row for row in table.rows if row.fits]
-    shown = table.simulated[:most]
+    shown = table.best
     if shown:
         priced = any(row.cost is not None for row in shown)
         heads = (*HEADS[:-1], "cost/h", HEADS[-1]) if priced else HEADS

@@ -88,7 +88,9 @@ class ClosedForm:
         state = self.largest(lambda state: state.rate_rps <= rate_rps) or self._at(LEAST_SHARE)
         # Near the greatest rate requests wait for others to leave, which the closed form leaves out.
         ttft = min(ttft_ms / state.ttft_ms, MOST_FACTOR)
-        return replace(self, ttft_factor=ttft, tpot_factor=1.0 if tpot_ms is None else tpot_ms / state.tpot_ms)
+        return replace(
+            self, ttft_factor=ttft, tpot_factor=1.0 if tpot_ms is None else tpot_ms / state.tpot_ms
+        )
 
     def within(self, max_ttft_ms: float | None, max_tpot_ms: float | None) -> SteadyState | None:
         """At the largest rate that keeps these limits, those of None left out; None where no rate does."""
@@ -101,7 +103,7 @@ class ClosedForm:
         return self.largest(keeps)
 
     def largest(self, keeps: Callable[[SteadyState], bool]) -> SteadyState | None:
-        """The state of the largest rate that keeps something which all lower rates keep too; None: not even the least."""
+        """The state of the largest rate that `keeps` holds of, if it holds of all lower ones; None: not of the least."""
         low, high = LEAST_SHARE, 1.0
         if keeps(full := self._at(high)):
             return full
