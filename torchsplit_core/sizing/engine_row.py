@@ -24,7 +24,7 @@ SAME = 1e-9
 """Relative: rates that differ by less are equal."""
 EXPERT_ROUNDS = 3
 """How often the sequences of a step and the experts that they choose are reckoned from each other."""
-REQUESTS_A_SEQUENCE = 10
+REQUESTS_A_SEQUENCE = 8
 """Least requests of a trial for each sequence that decodes, so that filling and emptying the engine count little."""
 
 
@@ -35,7 +35,7 @@ class SizingRow:
     GiB and kv_blocks are of one GPU; max_context: most tokens of a request. rate_rps: of one engine within the limits,
     with its 90 % interval for the error of the step times. ttft_ms, tpot_ms (the percentile of the limits) and goodput
     are at that rate, without limits at the engine's share of the rate asked for. gpus: with as many engines on each as
-    fit. None: not known, or there is none.
+    fit. `engine` is what was simulated, in trials of so many `requests`. None: not known, or there is none.
     """
 
     gpu_type: str
@@ -59,6 +59,7 @@ class SizingRow:
     basis: str = "estimated"
     note: str = ""
     engine: EngineServer | None = None
+    requests: int | None = None
 
     @property
     def reaches(self) -> bool:
@@ -118,13 +119,14 @@ def prepare(request: SizingRequest, candidate: Candidate) -> PreparedEngine | Si
 def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow:
     """The row with the rate and the times of its simulation."""
     limits = request.limits
-    simulation = simulation_request(request, prepared.engine, 1.0, prepared.sequences)
+    count = request_count(request, prepared.sequences)
+    simulation = simulation_request(request, prepared.engine, 1.0, count)
     result = largest_rate(simulation, limits.percentile)
     loaded = result.low or result.alone
     low_rps, high_rps = _interval(request, prepared, loaded)
     row = replace(
         prepared.row, rate_rps=loaded.rate_rps, low_rps=low_rps, high_rps=high_rps, binds=result.binds,
-        engine=prepared.engine, engines=None, gpus=None, cost=None,
+        engine=prepared.engine, requests=count, engines=None, gpus=None, cost=None,
     )  # fmt: skip
     if result.low is None:
         row = replace(row, note="a request alone exceeds the limit; the times are those of requests alone")
@@ -139,9 +141,9 @@ def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow
 
 
 def simulation_request(
-    request: SizingRequest, engine: EngineServer, rate_rps: float, sequences: float = 1.0
+    request: SizingRequest, engine: EngineServer, rate_rps: float, requests: int
 ) -> SimulationRequest:
-    """One engine at this rate, for a simulation of enough requests where `sequences` decode at once."""
+    """One engine at this rate with so many requests."""
     cv = request.length_cv
 
     def tokens(mean: int) -> ConstantTokens | LognormalTokens:
@@ -157,8 +159,14 @@ def simulation_request(
         max_ttft_ms=request.limits.max_ttft_ms,
         max_tpot_ms=request.limits.max_tpot_ms,
     )
-    count = max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * sequences))
-    return SimulationRequest((model,), (engine,), requests_per_model=count, replications=1, seed=request.seed)
+    return SimulationRequest(
+        (model,), (engine,), requests_per_model=requests, replications=1, seed=request.seed
+    )
+
+
+def request_count(request: SizingRequest, sequences: float) -> int:
+    """Requests of a trial in which so many sequences decode at once."""
+    return max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * sequences))
 
 
 def with_counts(request: SizingRequest, candidate: Candidate, row: SizingRow) -> SizingRow:

@@ -51,7 +51,7 @@ def size(
     done = 0
     while True:
         order = sorted(range(len(rows)), key=lambda number: _rank(request, offered[number], rows[number]))
-        chosen = _best_of_types(order, rows, each) if most_simulated is not None else order
+        chosen = _best_of_types(order, offered, each) if most_simulated is not None else order
         chosen = [number for number in chosen if rows[number].fits][:most]
         due = next((number for number in chosen if number in waiting), None)
         if due is None and any(rows[number].reaches for number in chosen):
@@ -70,18 +70,18 @@ def size(
     return SizingTable(request, tuple(rows[number] for number in order), best, left_out)
 
 
-def _best_of_types(order: Sequence[int], rows: Sequence[SizingRow], each: int) -> list[int]:
-    """The first `each` rows of every GPU type in their order, without slices that equal the whole GPU."""
+def _best_of_types(order: Sequence[int], offered: Sequence[Candidate], each: int) -> list[int]:
+    """The first `each` of every GPU type in their order, without slices of all of a GPU, which say nothing beside it."""
     counts: Counter[str] = Counter()
-    seen: set[tuple[str, int | None, str]] = set()
     chosen = []
     for number in order:
-        row = rows[number]
-        figures = (row.gpu_type, row.engines, f"{row.rate_rps or 0.0:.2g}")
-        if counts[row.gpu_type] < each and figures not in seen:
-            counts[row.gpu_type] += 1
+        device = offered[number].device
+        is_all = (
+            device.profile is not None and device.memory_gb_per_s == peaks(device.gpu_type).memory_gb_per_s
+        )
+        if counts[device.gpu_type] < each and not is_all:
+            counts[device.gpu_type] += 1
             chosen.append(number)
-        seen.add(figures)
     return chosen
 
 

@@ -89,7 +89,9 @@ def _render_table(table: SizingTable) -> None:
     rows = table.best
     if rows:
         st.header("GPUs, slices and groups", anchor=False)
-        saving.table(_columns(rows), f"{table.request.model}.size", key="size-table", alt="Engines by what they take")
+        saving.table(
+            _columns(rows), f"{table.request.model}.size", key="size-table", alt="Engines by what they take"
+        )
         hidden = sum(row.fits for row in table.rows) - len(rows)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.toggle(

@@ -14,6 +14,7 @@ from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
     from torchsplit_core.sizing.request import OfferedGpu, SizingRequest
+    from torchsplit_core.sizing.size import SizingTable
     from torchsplit_core.values.llm.decoder import DecoderSizes
 
 MOST_SHOWN = 12
@@ -105,13 +106,19 @@ def add_size_command(command: Command) -> None:
         help="of the memory that an engine takes (default 0.9)",
     )
     parser.add_argument(
-        "--requests", type=int, default=600, metavar="N", help="of each simulation, at least (default 600)"
+        "--requests", type=int, default=500, metavar="N", help="of each simulation, at least (default 500)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print all rows as CSV to standard output")
     form.add_argument(
         "--json", action="store_true", help="print all rows as JSON, each with its engine for a simulation"
+    )
+    parser.add_argument(
+        "--save-request",
+        action=OutputFile,
+        metavar="FILE",
+        help="write the simulation request of the first row: one engine at its rate",
     )
     # Its long form elsewhere, --output, is the answer's length here.
     parser.add_argument(
@@ -146,11 +153,24 @@ def _size(options: argparse.Namespace) -> int:
         from torchsplit_core.cli.llm.size_text import table_text
 
         sys.stdout.write(table_text(table))
+    if options.save_request is not None:
+        _save_request(table, options.save_request)
     if options.csv or options.json:
         from torchsplit_core.sizing.summary import headline
 
         print(headline(table), file=sys.stderr)
     return 0 if table.reaches else 3
+
+
+def _save_request(table: SizingTable, path: str) -> None:
+    from torchsplit_core.files import write_file
+    from torchsplit_core.sizing.engine_row import simulation_request
+
+    row = table.rows[0]
+    if row.engine is None or not row.rate_rps:
+        problem = "has nothing to write: no engine serves any rate within the limits"
+        raise InputFault("--save-request", problem, "Raise the limits, or leave the option out.")
+    write_file(simulation_request(table.request, row.engine, row.rate_rps, row.requests or 1), path)
 
 
 def _request(options: argparse.Namespace) -> SizingRequest:

@@ -22,6 +22,8 @@ from torchsplit_core.values import DeterministicArrivals, SimulationRequest
 
 WITHIN = 1.01
 """Most ratio between the ends of the final interval."""
+BEYOND = 1.02
+"""Times the lower end: there a limit fails too."""
 MOST_TRIALS = 40
 MOST_STEP = 1.5
 """Ratio between a trial and the next, as long as none has exceeded a limit, or none has kept them."""
@@ -80,9 +82,13 @@ def largest_rate(request: SimulationRequest, percent: float = 95.0, *, within: f
         trial = trials.at(factor)
         low, high = (trial, high) if trials.excess(trial) <= 1 else (low, trial)
         if low is not None and high is not None and high.factor <= low.factor * within:
-            break
+            # Of few requests a percentile may fall while the load rises: a little further the limits may hold again.
+            beyond = trials.at(low.factor * BEYOND)
+            if trials.excess(beyond) > 1:
+                break
+            low, high = beyond, None
         factor = trials.next_factor(low, high, within, number)
-    return LargestRate(low, high and high.rate_rps, trials.binding(high) if high else "rate", alone)
+    return LargestRate(low, high and high.rate_rps, trials.binding(high, low) if high else "rate", alone)
 
 
 def loaded_engines(request: SimulationRequest, factor: float, percent: float = 95.0) -> LoadedEngines:
@@ -122,10 +128,8 @@ class _Trials:
         """Requests so far apart that none meets another; one is enough where all are alike."""
         apart = replace(self.model, arrivals=DeterministicArrivals(APART_RPS))
         count = self.request.requests_per_model if are_drawn(self.model) else 1
-        request = replace(
-            self.request, models=(apart,), requests_per_model=count, warmup_share=0.0, replications=1
-        )
-        return self._loaded(0.0, [prepare_engine_model(request, 0).run(0)])
+        prepared = prepare_engine_model(replace(self.request, models=(apart,), requests_per_model=count), 0)
+        return self._loaded(0.0, [prepared.run(number) for number in range(prepared.replications)])
 
     def at_capacity(self) -> LoadedEngines:
         """The capacity, where times grow without end, and whether blocks run short just above it."""
@@ -137,14 +141,15 @@ class _Trials:
         """The largest ratio of a time to its limit: above 1 a limit is exceeded."""
         return max(self._ratios(trial))
 
-    def binding(self, trial: LoadedEngines) -> str:
-        """Why the trial exceeds a limit."""
-        if math.isinf(trial.ttft_ms):
-            return "KV" if self._loaded(1.0, [self.prepared.run(0, trial.factor)]).short_of_blocks else "rate"
+    def binding(self, trial: LoadedEngines, low: LoadedEngines | None = None) -> str:
+        """Why the trial exceeds a limit, where `low` does not."""
         ttft, tpot = self._ratios(trial)
+        short = low.short_of_blocks if low is not None and math.isinf(ttft) else trial.short_of_blocks
         if tpot > ttft:
             return "TPOT"
-        return "KV" if trial.short_of_blocks else "TTFT"
+        if short:
+            return "KV"
+        return "rate" if math.isinf(ttft) else "TTFT"
 
     def next_factor(
         self, low: LoadedEngines | None, high: LoadedEngines | None, within: float, trials: int
@@ -155,8 +160,8 @@ class _Trials:
         if low is None or high is None:
             known = low or high
             assert known is not None
-            wanted = 0.0 if math.isinf(known.ttft_ms) else self.met_like(known)
-            least = min(within ** (2**trials), MOST_STEP)
+            wanted = self.met_like(known)
+            least = min(within ** (2 ** min(trials, 10)), MOST_STEP)
             if low is not None:
                 return min(max(wanted, low.factor * least), low.factor * MOST_STEP)
             return max(min(wanted or math.inf, known.factor / least), known.factor / MOST_STEP)
@@ -175,6 +180,9 @@ class _Trials:
 
     def met_like(self, known: LoadedEngines) -> float:
         """Where the closed form meets the limits, scaled to give the known times at their load."""
+        if math.isinf(known.ttft_ms):
+            # Just below the capacity, which is known then.
+            return self.prepared.capacity_rps / self.rate_rps / WITHIN**0.5
         scaled = self._closed_form.like(known.rate_rps / self._engines, known.ttft_ms, known.tpot_ms)
         state = scaled.within(self.model.max_ttft_ms, self.model.max_tpot_ms)
         return LEAST_SHARE * self._full if state is None else state.rate_rps * self._engines / self.rate_rps
