@@ -1,4 +1,4 @@
-"""One candidate as a row: whether the engine fits, its largest rate within the limits, how many reach the rate."""
+"""An engine as a row: whether the engine fits, its largest rate within the limits, how many reach the rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
 from torchsplit_core.llm.step_times import StepEstimate, step_estimate
 from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines, largest_rate, loaded_engines
 from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
-from torchsplit_core.sizing.candidates import Candidate
+from torchsplit_core.sizing.places import EnginePlace
 from torchsplit_core.sizing.request import SizingRequest, TokenLimits
 from torchsplit_core.values import (
     ConstantTokens,
@@ -77,18 +77,18 @@ def excess(row: SizingRow, limits: TokenLimits) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PreparedEngine:
-    """A candidate that fits. Its row has the closed form's rate until `simulated_row` makes another."""
+    """An engine that fits. Its row has the closed form's rate until `simulated_row` makes another."""
 
-    candidate: Candidate
+    place: EnginePlace
     row: SizingRow
     engine: EngineServer
     steps: StepEstimate
     sequences: float
 
 
-def prepare(request: SizingRequest, candidate: Candidate) -> PreparedEngine | SizingRow:
-    """The engine of a candidate, or the row of one that does not fit and says why."""
-    device, settings = candidate.device, request.settings
+def prepare(request: SizingRequest, place: EnginePlace) -> PreparedEngine | SizingRow:
+    """The engine on a place, or the row of one that does not fit and says why."""
+    device, settings = place.device, request.settings
     memory = engine_memory(
         request.sizes,
         device,
@@ -113,7 +113,7 @@ def prepare(request: SizingRequest, candidate: Candidate) -> PreparedEngine | Si
         whose = "--max-model-len" if settings.max_model_len else "a request"
         note = f"the KV cache holds {longest - 1:,} tokens, and {whose} has {needed:,}"
         return replace(row, fits=False, binds="KV", note=note)
-    return _with_steps(request, candidate, row)
+    return _with_steps(request, place, row)
 
 
 def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow:
@@ -130,7 +130,7 @@ def simulated_row(request: SizingRequest, prepared: PreparedEngine) -> SizingRow
     )  # fmt: skip
     if result.low is None:
         row = replace(row, note="a request alone exceeds the limit; the times are those of requests alone")
-    row = with_counts(request, prepared.candidate, row)
+    row = with_counts(request, prepared.place, row)
     if not limits.given:
         share = request.rate_rps / (row.engines or 1)
         loaded = loaded_engines(simulation, share, limits.percentile)
@@ -169,18 +169,18 @@ def request_count(request: SizingRequest, sequences: float) -> int:
     return max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * sequences))
 
 
-def with_counts(request: SizingRequest, candidate: Candidate, row: SizingRow) -> SizingRow:
+def with_counts(request: SizingRequest, place: EnginePlace, row: SizingRow) -> SizingRow:
     """The row with how many engines and GPUs reach the rate asked for, and their cost an hour."""
     if not row.rate_rps:
         return row
     engines = max(math.ceil(request.rate_rps / row.rate_rps * (1 - SAME)), 1)
-    gpus = math.ceil(engines / candidate.instances) * row.tensor_parallel
-    price = candidate.gpu.cost_per_hour
+    gpus = math.ceil(engines / place.instances) * row.tensor_parallel
+    price = place.gpu.cost_per_hour
     return replace(row, engines=engines, gpus=gpus, cost=None if price is None else price * gpus)
 
 
-def _with_steps(request: SizingRequest, candidate: Candidate, row: SizingRow) -> PreparedEngine:
-    device, settings, limits = candidate.device, request.settings, request.limits
+def _with_steps(request: SizingRequest, place: EnginePlace, row: SizingRow) -> PreparedEngine:
+    device, settings, limits = place.device, request.settings, request.limits
     lengths = _mean_lengths(request)
     sequences, rate = 1.0, 0.0
     for _ in range(EXPERT_ROUNDS if request.sizes.layers_with_experts else 1):
@@ -199,8 +199,8 @@ def _with_steps(request: SizingRequest, candidate: Candidate, row: SizingRow) ->
         )
         state = ClosedForm(engine, lengths).within(limits.max_ttft_ms, limits.max_tpot_ms)
         sequences, rate = (1.0, 0.0) if state is None else (state.sequences, state.rate_rps)
-    row = with_counts(request, candidate, replace(row, rate_rps=rate))
-    return PreparedEngine(candidate, row, engine, steps, sequences)
+    row = with_counts(request, place, replace(row, rate_rps=rate))
+    return PreparedEngine(place, row, engine, steps, sequences)
 
 
 def _interval(request: SizingRequest, prepared: PreparedEngine, loaded: LoadedEngines) -> tuple[float, float]:

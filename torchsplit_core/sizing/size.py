@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import peaks
-from torchsplit_core.sizing.candidates import Candidate, candidates
 from torchsplit_core.sizing.engine_row import PreparedEngine, SizingRow, excess, prepare, simulated_row
+from torchsplit_core.sizing.places import EnginePlace, engine_places
 from torchsplit_core.sizing.request import SizingRequest, check_request
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -42,8 +42,8 @@ def size(
     Raises InputFault for a request that makes no sense, or where every type, slice and group is left out.
     """
     check_request(request)
-    offered, left_out = candidates(request)
-    prepared = [prepare(request, candidate) for candidate in offered]
+    offered, left_out = engine_places(request)
+    prepared = [prepare(request, place) for place in offered]
     rows = [entry.row if isinstance(entry, PreparedEngine) else entry for entry in prepared]
     waiting = {number for number, entry in enumerate(prepared) if isinstance(entry, PreparedEngine)}
     most = len(waiting) if most_simulated is None else min(most_simulated, len(waiting))
@@ -70,8 +70,8 @@ def size(
     return SizingTable(request, tuple(rows[number] for number in order), best, left_out)
 
 
-def _best_of_types(order: Sequence[int], offered: Sequence[Candidate], each: int) -> list[int]:
-    """The first `each` of every GPU type in their order, without slices of all of a GPU, which say nothing beside it."""
+def _best_of_types(order: Sequence[int], offered: Sequence[EnginePlace], each: int) -> list[int]:
+    """The first `each` of every GPU type in their order, without slices of all of a GPU: they say nothing beside it."""
     counts: Counter[str] = Counter()
     chosen = []
     for number in order:
@@ -85,12 +85,12 @@ def _best_of_types(order: Sequence[int], offered: Sequence[Candidate], each: int
     return chosen
 
 
-def _rank(request: SizingRequest, candidate: Candidate, row: SizingRow) -> tuple[float, ...]:
+def _rank(request: SizingRequest, place: EnginePlace, row: SizingRow) -> tuple[float, ...]:
     """Those that reach the rate by price, GPUs and size of the GPU; the others after them."""
     memory = peaks(row.gpu_type).memory_gib or 0.0
     if row.gpus is not None and row.engines is not None:
         price = math.inf if row.cost is None else row.cost
-        taken = row.engines * row.tensor_parallel / candidate.instances
+        taken = row.engines * row.tensor_parallel / place.instances
         return (0, price, row.gpus, memory * row.gpus, taken, row.profile is not None, -(row.rate_rps or 0.0))
     if row.fits:
         return (1, excess(row, request.limits), memory * row.tensor_parallel)

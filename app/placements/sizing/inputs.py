@@ -51,8 +51,8 @@ USE_CASES: Mapping[str, UseCase] = {
 OWN = "Own"
 FIRST: Mapping[str, Any] = {
     "model": "llama-3.1-8b", "config": None, "rate": 10.0, "prompt": 1024, "output": 256, "cached": 0, "ttft": 500.0,
-    "tpot": 50.0, "types": list(DEFAULT_TYPES), "prices": {}, "precision": AS_MODEL, "kv": KV_PRECISIONS[0], "seqs": 128,
-    "batched": 2048, "share": 0.9,
+    "tpot": 50.0, "types": list(DEFAULT_TYPES), "prices": {}, "precision": AS_MODEL, "kv": KV_PRECISIONS[0],
+    "seqs": 128, "batched": 2048, "share": 0.9,
 }  # fmt: skip
 """Inputs of a workspace that has none."""
 

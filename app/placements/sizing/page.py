@@ -127,9 +127,11 @@ def _cards(table: SizingTable) -> None:
     share = table.request.rate_rps / (best.engines or 1)
     at = "at that rate" if limits.given else f"at {short(share, 'req/s')} each"
     engines = counted(best.engines or 0, "engine")
+    least = "Fewest GPUs" if best.cost is None else "Least price"
+    interval = f"{short(best.low_rps)} to {short(best.high_rps)}: 90 % interval"
     cards = (
-        ("Fewest GPUs" if best.cost is None else "Least price", f"{best.gpus} × {best.gpu_type}", f"{engines} {each}{price}".strip()),
-        ("Rate of one engine", short(best.rate_rps, "req/s"), f"{short(best.low_rps)} to {short(best.high_rps)}: 90 % interval"),
+        (least, f"{best.gpus} × {best.gpu_type}", f"{engines} {each}{price}".strip()),
+        ("Rate of one engine", short(best.rate_rps, "req/s"), interval),
         ("TTFT", short(best.ttft_ms, "ms"), f"{_limit(limits.max_ttft_ms)}p{limits.percentile:g} {at}"),
         ("TPOT", short(best.tpot_ms, "ms"), f"{_limit(limits.max_tpot_ms)}p{limits.percentile:g} {at}"),
     )  # fmt: skip

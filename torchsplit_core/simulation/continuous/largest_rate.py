@@ -88,7 +88,9 @@ def largest_rate(request: SimulationRequest, percent: float = 95.0, *, within: f
                 break
             low, high = beyond, None
         factor = trials.next_factor(low, high, within, number)
-    return LargestRate(low, high and high.rate_rps, trials.binding(high, low) if high else "rate", alone)
+    if high is None:
+        return LargestRate(low, None, "rate", alone)
+    return LargestRate(low, high.rate_rps, trials.binding(high, low), alone)
 
 
 def loaded_engines(request: SimulationRequest, factor: float, percent: float = 95.0) -> LoadedEngines:
@@ -161,7 +163,7 @@ class _Trials:
             known = low or high
             assert known is not None
             wanted = self.met_like(known)
-            least = min(within ** (2 ** min(trials, 10)), MOST_STEP)
+            least = min(math.pow(within, 2 ** min(trials, 10)), MOST_STEP)
             if low is not None:
                 return min(max(wanted, low.factor * least), low.factor * MOST_STEP)
             return max(min(wanted or math.inf, known.factor / least), known.factor / MOST_STEP)
@@ -170,8 +172,8 @@ class _Trials:
         share = 0.5
         if not math.isinf(above) and math.log(above) > below:
             share = -below / (math.log(above) - below)
-        wanted = first * (last / first) ** min(max(share, 0.1), 0.9)
-        middle, step = math.sqrt(first * last), within**0.98
+        wanted = first * math.pow(last / first, min(max(share, 0.1), 0.9))
+        middle, step = math.sqrt(first * last), math.pow(within, 0.98)
         if wanted < first * within:
             return min(first * step, middle)
         if wanted > last / within:

@@ -103,7 +103,7 @@ class ClosedForm:
         return self.largest(keeps)
 
     def largest(self, keeps: Callable[[SteadyState], bool]) -> SteadyState | None:
-        """The state of the largest rate that `keeps` holds of, if it holds of all lower ones; None: not of the least."""
+        """The state of the largest rate of which `keeps` holds, as of all lower ones; None: not of the least."""
         low, high = LEAST_SHARE, 1.0
         if keeps(full := self._at(high)):
             return full

@@ -13,7 +13,7 @@ from torchsplit_core.values import InputFault
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EnginePlace:
     """A device, the offered type that it is of, and how many of its kind one GPU holds at most."""
 
     device: EngineDevice
@@ -21,13 +21,13 @@ class Candidate:
     instances: int = 1
 
 
-def candidates(request: SizingRequest) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
-    """Every candidate, and why types, slices and groups are left out, each reason once.
+def engine_places(request: SizingRequest) -> tuple[tuple[EnginePlace, ...], tuple[str, ...]]:
+    """Every place, and why types, slices and groups are left out, each reason once.
 
-    Raises InputFault where no candidate is left.
+    Raises InputFault where no place is left.
     """
     reasons: dict[str, InputFault] = {}
-    left: list[Candidate] = []
+    left: list[EnginePlace] = []
     for gpu in request.gpus:
         for profile, tensor_parallel, instances in _places(gpu):
             try:
@@ -37,7 +37,7 @@ def candidates(request: SizingRequest) -> tuple[tuple[Candidate, ...], tuple[str
             except InputFault as fault:
                 reasons.setdefault(fault.problem, fault)
             else:
-                left.append(Candidate(device, gpu, instances))
+                left.append(EnginePlace(device, gpu, instances))
     if not left:
         raise next(iter(reasons.values()))
     return tuple(left), tuple(reasons)
