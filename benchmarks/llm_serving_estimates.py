@@ -159,7 +159,7 @@ def error(row: ServingRow, figures: RowFigures, name: str) -> float:
 
 def inside(row: ServingRow, figures: RowFigures, name: str) -> bool:
     """Whether the interval of a mean holds what was measured."""
-    low, high = (figures.intervals[f"{name}_mean_{end}_ms"] for end in ("low", "high"))
+    low, high = (figures.intervals.get(f"{name}_mean_{end}_ms") for end in ("low", "high"))
     return low is not None and high is not None and low <= row.figures[f"{name}_mean_ms"] <= high
 
 

@@ -29,7 +29,7 @@ REQUIRED = ("model", "gpu", "rate_rps", "question_tokens", "output_tokens")
 """Columns of every table; `config` stands for model and `requests` for the others of a row."""
 ESTIMATED = "estimated"
 """How the basis of a predicted row begins."""
-MOST_REQUESTS = 100_000
+MOST_REQUESTS = 20_000
 """Of a stage. Chosen: the simulation of more takes minutes."""
 _LONGEST = 10**7
 
@@ -184,9 +184,10 @@ def _check_lengths(row: ServingRow) -> None:
             f"is {row.max_model_len}, and prompt and output have {longest} tokens together",
             "Give a longer context, or shorter requests.",
         )
-    if row.rate_rps * row.duration_s > MOST_REQUESTS:
+    count = row.rate_rps * row.duration_s if row.requests is None else len(row.requests.arrival_s)
+    if count > MOST_REQUESTS:
         raise InputFault(
-            "rate_rps",
-            f"{row.rate_rps * row.duration_s:,.0f} requests are more than the {MOST_REQUESTS:,} of a stage",
-            "Give a shorter duration_s.",
+            "rate_rps" if row.requests is None else "requests",
+            f"{count:,.0f} requests are more than the {MOST_REQUESTS:,} of a stage",
+            "Give a shorter duration_s." if row.requests is None else "Give a part of the log.",
         )

@@ -18,8 +18,9 @@ from torchsplit_core.llm import EngineConstants
 from torchsplit_core.serving_estimates.row import ServingRow
 
 SEED = 0
-STEADY_REQUESTS = 1500
-"""Of a stage whose engine keeps up, so many are simulated: more change its mean by less than 1 %."""
+STEADY_REQUESTS, STEADY_TOKENS = 400, 400_000
+"""Of a stage whose engine keeps up, so many requests are simulated at least, and more up to so many tokens: the rest
+changes its mean by about 1 %."""
 LEAD_S = 60.0
 """A stage before, whose engine keeps up, is simulated for its last minute only."""
 
@@ -71,7 +72,7 @@ def _stage(
     length = row.duration_s if seconds is None else min(seconds, row.duration_s)
     count = max(1, round(row.rate_rps * length))
     if short:
-        count = min(count, STEADY_REQUESTS)
+        count = min(count, max(STEADY_REQUESTS, STEADY_TOKENS // row.output_tokens))
     arrivals = np.cumsum(rng.exponential(1 / row.rate_rps, count))
     prompt = row.system_prompt_tokens + row.question_tokens
     whole = (prompt - 1) // row.block_tokens * row.block_tokens
