@@ -80,6 +80,9 @@ COMMANDS = {
         # Tables alone: GPUs are counted by the names that Slurm has for them.
         set(), {"graph", "hardware", "isolation", "tables"}
     ),
+    "estimate-serving tests/serving_estimates/data/rows.csv": Allowed(
+        FILES | {"numpy"}, {"graph", "hardware", "isolation", "llm", "serving_estimates", "simulation", "tables"}
+    ),
     # Intervals of curves are those of Student's t, of SciPy's special functions.
     "estimate examples/profiles/measured.csv examples/profiles/query.csv": Allowed(
         {"numpy", "scipy", "charset_normalizer"}, {"curves", "graph", "hardware", "isolation", "tables"},

@@ -53,5 +53,14 @@ class EngineConstants:
     """What the profiling step of a decoder with an image encoder holds for images; from one engine (Llama 4 Scout)."""
     logit_bytes: float = 22.0
     """Bytes of an entry of the logits while tokens are drawn: values, sorted ones, indices, sums."""
-    spread: float = 0.08
+    cached_questions: float = 0.5
+    """Share of the chats' questions that the cache holds already, fitted: see serving_estimates/trace.py."""
+    text_pieces: float = 0.78
+    """Pieces of text that a client receives for each token of a SentencePiece vocabulary, from three rows of
+    Llama-2-7b-hf (0.77 to 0.79): a token that is a part of a character gives none. Other decoders: 1."""
+    spread: float = 0.1
     """Standard deviation of the logarithm of an engine's step times about those from sizes."""
+    calibrated_spread: float = 0.05
+    """The same beside a row of its kind that is known."""
+    first_token_spread: float = 0.15
+    """Of the logarithm of the time to the first token, beside that of the steps."""
