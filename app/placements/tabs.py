@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.placements import measured
 from app.placements.list_page import LIST
 from app.placements.sizing import page as sizing_page
 from app.shell import address
@@ -11,8 +12,8 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "placements-tab"
 """The key of the page's tabs."""
-SIZE, PLACEMENTS = TITLES = ("Size", "Placements")
-_SHOWN = {SIZE: sizing_page.render, PLACEMENTS: LIST.render}
+SIZE, PLACEMENTS, MEASURED = TITLES = ("Size", "Placements", "Measured")
+_SHOWN = {SIZE: sizing_page.render, PLACEMENTS: LIST.render, MEASURED: measured.render}
 
 
 def render(workspace: Workspace) -> None:

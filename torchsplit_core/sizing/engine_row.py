@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from torchsplit_core.llm.constants import EngineConstants
+from torchsplit_core.llm.device import EngineDevice
 from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
 from torchsplit_core.llm.step_times import StepEstimate, step_estimate
 from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines, largest_rate, loaded_engines
@@ -97,6 +99,7 @@ def prepare(request: SizingRequest, place: EnginePlace) -> PreparedEngine | Sizi
         gpu_memory_utilization=settings.gpu_memory_utilization,
     )
     longest = memory.kv_blocks * BLOCK_TOKENS + 1
+    is_known = (device.gpu_type, device.tensor_parallel) in request.known_factors
     row = SizingRow(
         device.gpu_type,
         device.profile,
@@ -106,6 +109,7 @@ def prepare(request: SizingRequest, place: EnginePlace) -> PreparedEngine | Sizi
         kv_gib=memory.kv_gib if memory.fits else None,
         kv_blocks=memory.kv_blocks,
         max_context=min(longest, request.most_tokens or longest) if memory.fits else None,
+        basis="estimated, beside known rows" if is_known else "estimated",
     )
     if not memory.fits:
         return replace(row, fits=False, binds="memory", note=_describe_shortage(memory))
@@ -185,7 +189,10 @@ def _with_steps(request: SizingRequest, place: EnginePlace, row: SizingRow) -> P
     sequences, rate = 1.0, 0.0
     for _ in range(EXPERT_ROUNDS if request.sizes.layers_with_experts else 1):
         chunk = min(lengths.processed, settings.max_num_batched_tokens)
-        steps = step_estimate(request.sizes, device, sequences=sequences, chunk_tokens=chunk)
+        factor, spread = _calibration(request, device)
+        steps = step_estimate(
+            request.sizes, device, sequences=sequences, chunk_tokens=chunk, factor=factor, spread=spread
+        )
         engine = EngineServer(
             id=" ".join(filter(None, (device.gpu_type, device.profile, f"x{device.tensor_parallel}"))),
             model=request.model,
@@ -201,6 +208,16 @@ def _with_steps(request: SizingRequest, place: EnginePlace, row: SizingRow) -> P
         sequences, rate = (1.0, 0.0) if state is None else (state.sequences, state.rate_rps)
     row = with_counts(request, place, replace(row, rate_rps=rate))
     return PreparedEngine(place, row, engine, steps, sequences)
+
+
+def _calibration(request: SizingRequest, device: EngineDevice) -> tuple[float, float | None]:
+    """The factor of known rows on a device's steps, and the standard deviation that is left. A slice takes the factor
+    of its GPU, and the deviation of engines without a known row.
+    """
+    factor = request.known_factors.get((device.gpu_type, device.tensor_parallel))
+    if factor is None:
+        return 1.0, None
+    return factor, EngineConstants().calibrated_spread if device.profile is None else None
 
 
 def _interval(request: SizingRequest, prepared: PreparedEngine, loaded: LoadedEngines) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchsplit_core.llm.memory import UTILIZATION
@@ -60,7 +60,8 @@ class EngineSettings:
 class SizingRequest:
     """`rate_rps` requests/s, Poisson, of `prompt_tokens` tokens (the first `cached_tokens` of them in the KV cache
     already) and `output_tokens`, which keep the `limits`. `length_cv`: standard deviation over mean of both lengths,
-    which are log-normal then; 0: all alike. Each trial has `requests` requests with the draws of `seed`.
+    which are log-normal then; 0: all alike. `known_factors`: by GPU type and GPUs of an engine, measured times of a
+    step over those from sizes. Each trial has `requests` requests with the draws of `seed`.
     """
 
     model: str
@@ -75,6 +76,7 @@ class SizingRequest:
     settings: EngineSettings = field(default_factory=EngineSettings)
     requests: int = REQUESTS
     seed: int = 0
+    known_factors: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.charts.token_times import EngineLine, token_times
 from app.components import saving
+from app.components.progress_bar import with_bar
 from app.placements.sizing import inputs as sizing_inputs
 from app.shell import frame, widgets
 from torchsplit_core.pictures.colours import PALETTE
@@ -30,6 +31,7 @@ EMPTY = (
     "carries, which one reaches the rate with the fewest GPUs or at the least price, and what limits it."
 )
 MOST_SHOWN = 12
+WIDTHS = {"engine on": st.column_config.TextColumn(width=250)}
 MOST_REMEMBERED = 8
 MOST_LINES = 4
 
@@ -62,23 +64,11 @@ def _sized(request: SizingRequest, *, whole: bool) -> SizingTable:
     if key not in known:
         while len(known) >= MOST_REMEMBERED:
             known.pop(next(iter(known)))
-        known[key] = _with_bar(
+        known[key] = with_bar(
             lambda progress: size(request, most_simulated=None if whole else MOST_SHOWN, progress=progress)
         )
     table: SizingTable = known[key]
     return table
-
-
-def _with_bar(work: Any) -> Any:
-    place = st.empty()
-
-    def progress(share: float, text: str) -> None:
-        place.progress(min(share, 1.0), escape_markdown(f"{text[:1].upper()}{text[1:]}"))
-
-    try:
-        return work(progress)
-    finally:
-        place.empty()
 
 
 def _render_table(table: SizingTable) -> None:
@@ -90,8 +80,9 @@ def _render_table(table: SizingTable) -> None:
     if rows:
         st.header("GPUs, slices and groups", anchor=False)
         saving.table(
-            _columns(rows), f"{table.request.model}.size", key="size-table", alt="Engines by what they take"
-        )
+            _columns(rows), f"{table.request.model}.size", key="size-table", alt="Engines by what they take",
+            height="content", column_config=WIDTHS,
+        )  # fmt: skip
         hidden = sum(row.fits for row in table.rows) - len(rows)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.toggle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 12
 """Rows of the text table; CSV and JSON have all."""
+SHOWN_REASONS = 5
+"""Most rows that calibrate nothing whose reason is printed."""
 PRECISIONS = ("bf16", "fp16", "fp8", "int8", "int4")
 KV_PRECISIONS = ("bf16", "fp16", "fp8", "int8")
 
@@ -79,6 +82,11 @@ def add_size_command(command: Command) -> None:
         default=95.0,
         metavar="P",
         help="of the requests that keep each limit (default 95)",
+    )
+    parser.add_argument(
+        "--known",
+        metavar="ROWS.csv",
+        help="measured rows (of estimate-serving) that calibrate those of their GPU and number of GPUs",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="of the weights (default: the model's)")
     parser.add_argument("--kv-precision", choices=KV_PRECISIONS, help="of keys and values (default: 16 bits)")
@@ -176,9 +184,10 @@ def _save_request(table: SizingTable, path: str) -> None:
 def _request(options: argparse.Namespace) -> SizingRequest:
     from torchsplit_core.sizing.request import EngineSettings, SizingRequest, TokenLimits
 
+    sizes = _sizes(options)
     return SizingRequest(
         model=_name(options.model),
-        sizes=_sizes(options),
+        sizes=sizes,
         gpus=_gpus(options.gpus),
         rate_rps=options.rate,
         prompt_tokens=options.prompt,
@@ -194,7 +203,27 @@ def _request(options: argparse.Namespace) -> SizingRequest:
         ),
         requests=options.requests,
         seed=options.seed,
+        known_factors=_known_factors(options.known, sizes),
     )
+
+
+def _known_factors(path: str | None, sizes: DecoderSizes) -> Mapping[tuple[str, int], float]:
+    if path is None:
+        return {}
+    from torchsplit_core.cli.tables import read_table
+    from torchsplit_core.serving_estimates.known import known_factors
+
+    factors, reasons = known_factors(read_table(path), sizes, Path(path).parent, origin=path)
+    for reason in reasons[:SHOWN_REASONS]:
+        print(f"note: {path}: {reason}", file=sys.stderr)
+    if len(reasons) > SHOWN_REASONS:
+        print(f"note: {path}: {len(reasons) - SHOWN_REASONS} rows more play no part", file=sys.stderr)
+    for (gpu_type, gpus), factor in factors.items():
+        print(
+            f"known rows: steps of {gpus} × {gpu_type} take {factor:.3g} times those from sizes",
+            file=sys.stderr,
+        )
+    return factors
 
 
 def _sizes(options: argparse.Namespace) -> DecoderSizes:
