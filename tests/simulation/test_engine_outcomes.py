@@ -186,8 +186,8 @@ def test_a_single_server_queue_waits_as_theory_says():
     # Sequences of one token, one at a time: M/D/1, whose mean wait is ρ · s / (2 · (1 - ρ)).
     chat = {
         "arrivals": {"kind": "poisson", "rate_rps": 70.0},
-        "prompt_tokens": single,
-        "output_tokens": single,
+        "prompt_tokens": SINGLE,
+        "output_tokens": SINGLE,
     }
     outcome = simulate(
         question(

@@ -90,7 +90,8 @@ def run_engines(
         scale.same_instant,
     )
     return EngineRun(
-        scale.to_seconds(requests.starts),
+        # An arrival between two ticks is taken down to the lower one, and a start is not before it.
+        np.maximum(scale.to_seconds(requests.starts), arrivals_s),
         scale.to_seconds(requests.first_tokens),
         scale.to_seconds(requests.last_tokens),
         scale.spans_ms(arrivals, requests.starts),
