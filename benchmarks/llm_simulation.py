@@ -53,10 +53,10 @@ class Traffic:
 
 CASES = (
     Traffic("log of 300 requests, overloaded", 300, 10.25, 857, 653, 0.5),
-    Traffic("10,000 chats of 300 tokens", 10_000, 6.0, 400, 300, 0.0),
+    Traffic("10,000 chats of 300 tokens", 10_000, 10.0, 400, 300, 0.0),
     Traffic("10,000 chats, overloaded", 10_000, 60.0, 400, 300, 0.0),
-    Traffic("10,000 chats, few blocks", 10_000, 6.0, 400, 300, 0.3, 2_000),
-    Traffic("1,000 long answers, nearly idle", 1_000, 0.05, 400, 2_000, 0.3),
+    Traffic("10,000 chats, few blocks", 10_000, 10.0, 400, 300, 0.3, 2_000),
+    Traffic("100 long answers, nearly idle", 100, 0.05, 400, 2_000, 0.3),
 )
 
 
