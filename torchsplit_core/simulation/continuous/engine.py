@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from torchsplit_core.simulation.continuous.ticks import StepTicks
@@ -249,13 +250,14 @@ class Engine:
     def _steps_with_blocks(self, decoding: int) -> int:
         """How many steps the free blocks are enough for, from this one on."""
         cycles, free = divmod(self._free, decoding)
-        next_asked = sorted(
-            ((-self.steps - residue) % self.block_tokens, count) for residue, count in self._residues.items()
-        )
-        for steps, count in next_asked:
-            free -= count
+        residues, size = self._residues, self.block_tokens
+        places: Iterable[int] = range(size)
+        if size > 4 * len(residues):
+            places = sorted((-self.steps - residue) % size for residue in residues)
+        for place in places:
+            free -= residues.get((-self.steps - place) % size, 0)
             if free < 0:
-                return cycles * self.block_tokens + steps
+                return cycles * size + place
         raise AssertionError("all sequences together ask for more than is left of a division by their number")
 
     def _asked_in(self, steps: int) -> int:
