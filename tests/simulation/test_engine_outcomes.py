@@ -262,6 +262,7 @@ SHORT = {"kind": "lognormal", "mean": 5.0, "cv": 1.0}
         ({}, {"step": [{"base_ms": 0.0}]}, "servers.e.step: takes 0 ms whatever is in a step"),
         ({"output_tokens": SINGLE}, {"step": [{"base_ms": 0, "sequence_ms": 1}]}, "takes 0 ms in every step of these"),
         ({"prompt_tokens": {"kind": "constant", "value": 10**9}}, {"kv_blocks": 10**9}, "takes 1.56e+09 steps of 32"),
+        ({"output_tokens": {"kind": "constant", "value": 10**15}}, {"kv_blocks": 10**15}, "makes up to 5e+16 tokens"),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_clear_message(chat, engine, message):
