@@ -186,8 +186,8 @@ def test_a_single_server_queue_waits_as_theory_says():
     # Sequences of one token, one at a time: M/D/1, whose mean wait is ρ · s / (2 · (1 - ρ)).
     chat = {
         "arrivals": {"kind": "poisson", "rate_rps": 70.0},
-        "prompt_tokens": single,
-        "output_tokens": single,
+        "prompt_tokens": SINGLE,
+        "output_tokens": SINGLE,
     }
     outcome = simulate(
         question(
@@ -262,6 +262,7 @@ SHORT = {"kind": "lognormal", "mean": 5.0, "cv": 1.0}
         ({}, {"step": [{"base_ms": 0.0}]}, "servers.e.step: takes 0 ms whatever is in a step"),
         ({"output_tokens": SINGLE}, {"step": [{"base_ms": 0, "sequence_ms": 1}]}, "takes 0 ms in every step of these"),
         ({"prompt_tokens": {"kind": "constant", "value": 10**9}}, {"kv_blocks": 10**9}, "takes 1.56e+09 steps of 32"),
+        ({"output_tokens": {"kind": "constant", "value": 10**15}}, {"kv_blocks": 10**15}, "makes up to 5e+16 tokens"),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_clear_message(chat, engine, message):

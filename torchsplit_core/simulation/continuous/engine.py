@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from torchsplit_core.simulation.continuous.ticks import StepTicks
@@ -149,7 +150,8 @@ class Engine:
         return -(-tokens // self.block_tokens)
 
     def _peak(self, free: int) -> None:
-        self.kv_peak = max(self.kv_peak, self.kv_blocks - free)
+        if self.kv_blocks - free > self.kv_peak:
+            self.kv_peak = self.kv_blocks - free
 
     def _make_room(self, asked: int, now: int) -> None:
         """Preempt from the last until the blocks that the others ask for are free; nothing is admitted then.
@@ -213,11 +215,12 @@ class Engine:
         context = self._offset_sum + decoding * (self.steps + 1)
         self._stretched = self._open = False
         self._count, self._growth = 1, 0
-        self._length = max(
-            base + prompt * prompt_tokens + sequence * decoding + token * context + pair * half_pairs
-            for base, prompt, sequence, token, pair in self.lines
-        )
-        self.end = self._began + self._length
+        length = 0
+        for base, prompt, sequence, token, pair in self.lines:
+            line = base + prompt * prompt_tokens + sequence * decoding + token * context + pair * half_pairs
+            length = max(length, line)
+        self._length = length
+        self.end = self._began + length
 
     def _stretch(self) -> None:
         """Take all steps together that differ only by the growth of the contexts."""
@@ -227,16 +230,16 @@ class Engine:
         steps = endings[0][0] - self.steps + 1
         decoding = len(self._offsets)
         context = self._offset_sum + decoding * (self.steps + 1)
-        limits = [
-            (base + sequence * decoding + token * context, token * decoding)
-            for base, _, sequence, token, _ in self.lines
-        ]
-        length, growth = limits[0]
-        if len(limits) > 1:
-            length, growth = max(limits)
-            for low, faster in limits:
-                if faster > growth:
-                    steps = min(steps, (length - low) // (faster - growth) + 1)
+        length = growth = -1
+        for base, _, sequence, token, _ in self.lines:
+            line, slope = base + sequence * decoding + token * context, token * decoding
+            if line > length or (line == length and slope > growth):
+                length, growth = line, slope
+        for base, _, sequence, token, _ in self.lines:
+            faster = token * decoding - growth
+            if faster > 0:
+                below = length - base - sequence * decoding - token * context
+                steps = min(steps, below // faster + 1)
         if -(-steps // self.block_tokens) * decoding > self._free:
             steps = min(steps, self._steps_with_blocks(decoding))
         self._length, self._growth, self._count = length, growth, steps
@@ -247,13 +250,14 @@ class Engine:
     def _steps_with_blocks(self, decoding: int) -> int:
         """How many steps the free blocks are enough for, from this one on."""
         cycles, free = divmod(self._free, decoding)
-        next_asked = sorted(
-            ((-self.steps - residue) % self.block_tokens, count) for residue, count in self._residues.items()
-        )
-        for steps, count in next_asked:
-            free -= count
+        residues, size = self._residues, self.block_tokens
+        places: Iterable[int] = range(size)
+        if size > 4 * len(residues):
+            places = sorted((-self.steps - residue) % size for residue in residues)
+        for place in places:
+            free -= residues.get((-self.steps - place) % size, 0)
             if free < 0:
-                return cycles * self.block_tokens + steps
+                return cycles * size + place
         raise AssertionError("all sequences together ask for more than is left of a division by their number")
 
     def _asked_in(self, steps: int) -> int:
@@ -262,7 +266,9 @@ class Engine:
         asked = cycles * len(self._offsets)
         residues, size = self._residues, self.block_tokens
         if rest < len(residues):
-            return asked + sum(residues.get(-step % size, 0) for step in range(self.steps, self.steps + rest))
+            for step in range(-self.steps, -self.steps - rest, -1):
+                asked += residues.get(step % size, 0)
+            return asked
         return asked + sum(
             count for residue, count in residues.items() if (-self.steps - residue) % size < rest
         )
@@ -281,13 +287,15 @@ class Engine:
             self.sequences += decoding + len(self._chunks)
         self.busy += now - self._began
         self.steps += self._count
-        for request in self._late:
-            counted -= request >= self.requests.first_counted
-            self._log_gap(request, now)
-        self._late.clear()
+        if self._late:
+            for request in self._late:
+                counted -= request >= self.requests.first_counted
+                self._log_gap(request, now)
+            self._late.clear()
         if counted:
             gaps.append((self._length, self._growth, self._count, counted))
-        self._end_sequences(now)
+        if self._endings and self._endings[0][0] < self.steps:
+            self._end_sequences(now)
         for request, begun, chunk, tokens in self._chunks:
             self._end_chunk(request, begun + chunk, tokens, now)
         return before - len(self.running)

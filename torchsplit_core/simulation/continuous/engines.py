@@ -83,14 +83,18 @@ def run_engines(
     lines = [scale.line_ticks(server.step) for server in servers]
     entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
     arrivals = scale.from_seconds(arrivals_s)
-    used = _run(
-        arrivals,
-        len(entries),
-        lambda number: Engine(servers[entries[number]], lines[entries[number]], requests),
-        scale.same_instant,
-    )
+
+    def make(number: int) -> Engine:
+        return Engine(servers[entries[number]], lines[entries[number]], requests)
+
+    if len(entries) == 1:
+        used = [make(0)]
+        _run_alone(used[0], arrivals, scale.same_instant)
+    else:
+        used = _run_routed(arrivals, len(entries), make, scale.same_instant)
     return EngineRun(
-        scale.to_seconds(requests.starts),
+        # An arrival between two ticks is taken down to the lower one, and a start is not before it.
+        np.maximum(scale.to_seconds(requests.starts), arrivals_s),
         scale.to_seconds(requests.first_tokens),
         scale.to_seconds(requests.last_tokens),
         scale.spans_ms(arrivals, requests.starts),
@@ -111,13 +115,33 @@ def run_engines(
     )
 
 
-def _run(
+def _run_alone(engine: Engine, arrivals: Sequence[int], same_instant: int) -> None:
+    """Run one engine; at one instant ends of steps come first, then arrivals, then starts."""
+    arrived, coming = 0, len(arrivals)
+    join = engine.join
+    while True:
+        end = engine.end
+        if end is None:
+            if arrived == coming:
+                return
+            end = arrivals[arrived]
+        else:
+            while arrived < coming and arrivals[arrived] + same_instant <= end:
+                if join(arrived, arrivals[arrived], same_instant):
+                    end = engine.end
+                    assert end is not None
+                arrived += 1
+            engine.finish()
+        while arrived < coming and arrivals[arrived] < end + same_instant:
+            engine.waiting.append(arrived)
+            arrived += 1
+        engine.begin(end)
+
+
+def _run_routed(
     arrivals: Sequence[int], count: int, make: Callable[[int], Engine], same_instant: int
 ) -> list[Engine]:
-    """Run `count` engines, and give those that had requests: the first ones.
-
-    At one instant ends of steps come first, then arrivals, then starts.
-    """
+    """Run `count` engines by the same rule behind a router, and give those that had requests: the first ones."""
     engines: list[Engine] = []
     loads = LeastLoaded(count)
     ends: list[tuple[int, int]] = []

@@ -21,7 +21,7 @@ from torchsplit_core.values import (
     StepLine,
     TokenCounts,
 )
-from torchsplit_core.values.limits import LARGEST_MAGNITUDE, check_number, check_whole
+from torchsplit_core.values.limits import LARGEST_MAGNITUDE, LARGEST_WHOLE, check_number, check_whole
 
 MOST_CHUNKS = 50_000_000
 """Steps that the prompts of a model take one after the other, in one replication: some minutes of computing."""
@@ -142,6 +142,14 @@ def _check_lengths(model: SimulatedModel, engines: Sequence[EngineServer], reque
         if len(over):
             request = int(over[0])
             raise _too_long(model, engine, request, int(prompts[request]), int(outputs[request]))
+    # Of drawn lengths the longest that an engine takes.
+    most = requests * float(longest if drawn else int(prompts.max()) + int(outputs.max()))
+    if most > LARGEST_WHOLE:
+        raise InputFault(
+            f"models.{model.name}",
+            f"makes up to {most:.3g} tokens in a replication, more than {LARGEST_WHOLE:.3g}",
+            "Simulate fewer requests, or shorter ones.",
+        )
     budget = min(engine.max_num_batched_tokens for engine in engines)
     mean = float(prompts.mean())
     if isinstance(model.prompt_tokens, LognormalTokens):
