@@ -241,9 +241,12 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    assert walk.written - {("", "strategy request"), ("", "training rows"), ("", "serving rows"), ("", "job history")} == writes - {
-        ("train", "run"), ("weights", "weights"), ("evaluate", "evaluation"),
-    }  # fmt: skip
+    given = {("", "strategy request"), ("", "training rows"), ("", "serving rows"), ("", "job history")}
+    assert walk.written - given == writes - {
+        ("train", "run"),
+        ("weights", "weights"),
+        ("evaluate", "evaluation"),
+    }
     # Of several that write a kind each one's is read, by one command at least.
     read = {kind for kind, _ in walk.read}
     assert {write for write in writes if write[1] in read} <= walk.used

@@ -34,7 +34,8 @@ class EngineDevice:
         Raises InputFault where it has none, naming the type."""
         figure = self.tflops.get("fp16" if kind == "int4" else kind)
         if figure is None:
-            remedy = suggestion("", self.tflops, "precisions of it")
+            known = ", ".join(self.tflops)
+            remedy = f"Sourced are {known}." if known else "Name another GPU type."
             raise InputFault("precision", f"{self.gpu_type} has no sourced peak for {kind}", remedy)
         return figure
 

@@ -34,7 +34,7 @@ def read_requests(path: str, folder: Path) -> RequestList:
             path, f"has no column {', '.join(missing)}", f"Give the columns {', '.join(COLUMNS)}."
         )
     layout = column_layout(sheet)
-    requests = []
+    requests: list[tuple[float, int, int]] = []
     for record in sheet.records:
         request = read_record(record, layout, _request)
         if isinstance(request, BadCell):

@@ -31,6 +31,7 @@ ESTIMATED = "estimated"
 """How the basis of a predicted row begins."""
 MOST_REQUESTS = 20_000
 """Of a stage. Chosen: the simulation of more takes minutes."""
+MOST_ENGINES = 1024
 _LONGEST = 10**7
 
 
@@ -103,7 +104,7 @@ def read_row(fields: RecordFields, folder: Path, constants: EngineConstants) -> 
         model=model,
         sizes=sizes,
         device=device,
-        engines=_count(fields, "dp", 1),
+        engines=_count(fields, "dp", 1, MOST_ENGINES),
         max_num_seqs=_count(fields, "max_num_seqs", 128),
         max_num_batched_tokens=_count(fields, "max_num_batched_tokens", 2048),
         max_model_len=limit,
@@ -149,8 +150,8 @@ def _sizes(fields: RecordFields, folder: Path) -> tuple[DecoderSizes, str]:
     return quantized(sizes, next(item for item in precisions if item == kind)), model
 
 
-def _count(fields: RecordFields, column: str, otherwise: int) -> int:
-    return fields.count(column, _LONGEST) if fields.has(column) else otherwise
+def _count(fields: RecordFields, column: str, otherwise: int, largest: int = _LONGEST) -> int:
+    return fields.count(column, largest) if fields.has(column) else otherwise
 
 
 def _share(fields: RecordFields) -> float:

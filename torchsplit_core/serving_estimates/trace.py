@@ -53,9 +53,9 @@ def row_trace(
         _stage(before, seconds, short, constants) for before, seconds, short in (*stages, (row, None, steady))
     ]
     starts = np.cumsum([0.0, *(end for *_, end in parts[:-1])])
-    columns = [np.concatenate([part[place] for part in parts]) for place in (1, 2, 3)]
+    prompts, outputs, cached = (np.concatenate([part[place] for part in parts]) for place in (1, 2, 3))
     arrivals = np.concatenate([start + part[0] for start, part in zip(starts, parts, strict=True)])
-    return RequestTrace(arrivals, *columns, first=len(arrivals) - len(parts[-1][0]))
+    return RequestTrace(arrivals, prompts, outputs, cached, len(arrivals) - len(parts[-1][0]))
 
 
 def _stage(
