@@ -27,6 +27,7 @@ EMPTY = (
     "predicted without itself, with its 90 % interval, beside the measured one."
 )
 EXAMPLE = "examples/llm_serving.csv"
+FITTED = " The estimates' constants were fitted on these rows: on other engines errors are larger."
 SETTING = "measured serving"
 """The workspace's setting with the last table: its name and its text."""
 MOST_STORED = 2**18
@@ -110,7 +111,9 @@ def _render_estimates(name: str, estimates: ServingEstimates) -> None:
                     chart = measured_serving(points[title], title, dark=widgets.is_dark())
                     alt = f"{title}, predicted over measured"
                     widgets.chart(chart, title, f"{name}.{title}", key=f"measured-{title}", alt=alt)
-        st.caption("On the dotted line both are equal; a bar is the 90 % interval.")
+        st.caption(
+            f"On the dotted line both are equal; a bar is the 90 % interval.{FITTED if name == EXAMPLE else ''}"
+        )
     else:
         st.info("No row has measured figures to stand beside: the table below has the predictions.")
     st.header("Rows", anchor=False)
