@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.seeds import in_blocks
 from torchsplit_core.llm import engine_device, engine_memory, published_decoder, quantized
+from torchsplit_core.serving_estimates.known import known_factors
 from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
 from torchsplit_core.sizing.engine_row import SizingRow, simulation_request
@@ -16,6 +18,7 @@ from torchsplit_core.sizing.summary import describe_unfit, headline
 from torchsplit_core.values import EngineServer, InputFault, StepLine
 from torchsplit_core.values.simulation.outcome import ModelLoad
 
+EXAMPLES = ROOT / "examples"
 MODEL = "llama-3.1-8b"
 SIZES = published_decoder(MODEL)
 
@@ -244,3 +247,22 @@ def test_the_closed_form_is_near_the_simulation():
         lambda state: state.rate_rps <= full.rate_rps / 2
     )
     assert load.tpot_ms.p95 == pytest.approx(half.tpot_ms, rel=0.15)
+
+
+def test_known_rows_move_the_rate_and_narrow_the_interval():
+    rows = (EXAMPLES / "llm_serving.csv").read_text(encoding="utf-8")
+    sizes = published_decoder("llama-2-7b")
+    factors, reasons = known_factors(rows, sizes, EXAMPLES)
+    assert set(factors) == {("H100-SXM5-80GB", 1)} and 0.8 < factors["H100-SXM5-80GB", 1] < 1.25
+    assert len(reasons) == 5 and "Llama-4-Scout" in reasons[0]
+    asked = request("H100-SXM5-80GB", sizes=sizes, limits=TokenLimits(max_tpot_ms=25.0))
+    slow = replace(asked, known_factors={("H100-SXM5-80GB", 1): 1.2})
+    plain, known = (size(each, most_simulated=8) for each in (asked, slow))
+    before, after = (row_of(table, "H100-SXM5-80GB") for table in (plain, known))
+    assert after.rate_rps < before.rate_rps and after.basis == "estimated, beside known rows"
+    assert after.high_rps / after.low_rps < before.high_rps / before.low_rps
+    assert row_of(known, "H100-SXM5-80GB", None, 8).basis == "estimated"
+    with pytest.raises(
+        InputFault, match="has no row with figures of this model in this precision: row 1 is of"
+    ):
+        known_factors(rows, SIZES, EXAMPLES, origin="rows.csv")

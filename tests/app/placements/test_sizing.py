@@ -107,7 +107,7 @@ def test_measured_rows_stand_beside_predictions(page, workspace):
 
 
 def test_the_example_is_the_benchmark_s_and_is_said_to_be_what_was_fitted(page, workspace):
-    assert ROWS == (ROOT / "benchmarks" / "data" / "llm_serving.csv").read_text(encoding="utf-8")
+    assert (ROOT / "benchmarks" / "data" / "llm_serving.csv").read_text(encoding="utf-8") == ROWS
     shown = press(page("placements", workspace, tab="measured"), "Show the example")
     assert "8 predicted" in said(shown) and "fitted on these rows" in said(shown)
 

@@ -184,7 +184,7 @@ class _Trials:
         """Where the closed form meets the limits, scaled to give the known times at their load."""
         if math.isinf(known.ttft_ms):
             # Just below the capacity, which is known then.
-            return self.prepared.capacity_rps / self.rate_rps / WITHIN**0.5
+            return self.prepared.capacity_rps / self.rate_rps / math.sqrt(WITHIN)
         scaled = self._closed_form.like(known.rate_rps / self._engines, known.ttft_ms, known.tpot_ms)
         state = scaled.within(self.model.max_ttft_ms, self.model.max_tpot_ms)
         return LEAST_SHARE * self._full if state is None else state.rate_rps * self._engines / self.rate_rps
