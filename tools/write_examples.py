@@ -23,11 +23,13 @@ from torchsplit_core.stages import export_stages
 from torchsplit_core.transition import plan_transition
 from torchsplit_core.values import (
     WHOLE_GPU,
+    EngineServer,
     FleetEntry,
     ForeignTenant,
     GammaArrivals,
     GraphEdge,
     HostState,
+    LognormalTokens,
     MaxLoadSearch,
     Objective,
     PartitionDevices,
@@ -44,6 +46,7 @@ from torchsplit_core.values import (
     StageManifest,
     StateGpu,
     StateInstance,
+    StepLine,
     Tenant,
 )
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationSettings
@@ -198,8 +201,45 @@ def under_load() -> SimulationRequest:
     )
 
 
+def chats_under_load() -> SimulationRequest:
+    """Chats on two engines of an LLM with 8 billion weights in bf16 on an A100-80GB each, beside BERT on a slice.
+
+    Lines: weights and keys over 0.8 of the memory bandwidth, 2,039 GB/s, and two operations a weight and token over
+    0.6 of the peak, 312 TFLOP/s, both with half a millisecond of the host (datasheet; shares estimated).
+    """
+    weights, bytes_per_ms, flops_per_ms = 8.03e9, 0.8 * 2039e6, 0.6 * 312e9
+    token_ms = round(2 * weights / flops_per_ms, 6)
+    lines = (
+        StepLine(
+            round(0.5 + 2 * weights / bytes_per_ms, 3), context_token_ms=round(131_072 / bytes_per_ms, 9)
+        ),
+        StepLine(0.5, prompt_token_ms=token_ms, sequence_ms=token_ms),
+    )
+    return SimulationRequest(
+        (
+            SimulatedModel(
+                "chat",
+                ("whole",),
+                PoissonArrivals(6.0),
+                prompt_tokens=LognormalTokens(900.0, 0.9),
+                output_tokens=LognormalTokens(250.0, 0.7),
+                max_ttft_ms=500.0,
+                max_tpot_ms=25.0,
+            ),
+            SimulatedModel("bert", ("whole",), PoissonArrivals(250.0), slo_ms=60.0),
+        ),
+        (
+            EngineServer("engine", "chat", "whole", 128, 2048, 25_000, lines, count=2, max_model_len=8192),
+            Server("gpu2/3g.40gb@0", "bert", "whole", 8, {1: 10.0, 2: 11.0, 4: 14.0, 8: 20.0}),
+        ),
+        requests_per_model=2_000,
+        replications=3,
+    )
+
+
 def write_simulation() -> None:
-    """A simulation request and its outcome."""
+    """Two simulation requests, and the outcome of the first."""
+    write_file(chats_under_load(), FOLDER / "simulations" / "chats_on_two_engines.json")
     write_file(under_load(), FOLDER / "simulation_request.json")
     write_file(workflow.simulate(under_load()), FOLDER / "simulation.json")
 

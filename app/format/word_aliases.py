@@ -25,6 +25,8 @@ ALIASES: Mapping[str, str] = {
     "after, req/s": "throughput during a change",
     "tenants": "tenant",
     "tokens/s": "throughput",
+    "output tokens/s": "tokens served",
+    "kv blocks, most": "kv blocks",
     "low req/s": "90 % interval",
     "high req/s": "90 % interval",
     "first req/s": "throughput",
@@ -290,6 +292,9 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
 """The same kind of text: a sentence where the glossary has no entry, or one that says less."""
 
 PATTERNS: tuple[tuple[str, str], ...] = (
+    (r"^ttft\b", "ttft"),
+    (r"^tpot\b", "tpot"),
+    (r"^itl\b", "itl"),
     (r"^gap ", "gap"),
     (r"^basis unknown", "basis unknown"),
     (r"profiles? (is )?(measured|estimated)", "basis"),

@@ -41,6 +41,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     *((("place", name), (SLOW,)) for name in PLACEMENTS),
     (("sweep", "plan_request.json", "--vary", "gpus:A100-80GB=1,2"), (SLOW,)),
     (("simulate", "simulation_request.json"), (SLOW,)),
+    (("simulate", "simulations/chats_on_two_engines.json"), (SLOW,)),
     (("request", "profile.json", "--gpus", "1xA100-80GB", "--candidates", "partition.json"), ()),
     (("export", "profile.json"), ()),
     (("import", "profile.json"), ()),

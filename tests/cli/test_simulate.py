@@ -118,3 +118,35 @@ def test_faults_of_the_input_are_one_message(arguments, match, tmp_path, capsys)
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("torchsplit:")]
     assert len(told) == 1 and match in told[0]
     assert not (tmp_path / "o.json").exists()
+
+
+CHATS = str(EXAMPLES / "simulations" / "chats_on_two_engines.json")
+
+
+def test_engines_print_tokens_and_write_each_request(tmp_path, capsys):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.json"
+    few = ["--requests", "200", "--replications", "2"]
+    assert main(["simulate", CHATS, *few, "-o", str(out), "--requests-out", str(rows)]) == 0
+    chat = read_file(out)[1].models[0]
+    printed = capsys.readouterr().err
+    width = f"{chat.ttft_ci95_ms.p95:.2g}"
+    assert (
+        f", TTFT mean {chat.ttft_ms.mean:.4g} ms, p95 {chat.ttft_ms.p95:.4g} ± {width} ms, TPOT mean"
+        in printed
+    )
+    assert f"{chat.output_tokens_per_s:.4g} output tokens/s, goodput {chat.goodput:.2%}\n" in printed
+    header, *lines = rows.read_text().splitlines()
+    assert header == (
+        "model,replication,request,arrival_s,prompt_tokens,output_tokens,start_s,first_token_s,last_token_s"
+    )
+    assert len(lines) == 400 and lines[200].startswith("chat,1,0,")
+    for line in lines:
+        arrival, start, first, last = (float(line.split(",")[place]) for place in (3, 6, 7, 8))
+        assert arrival <= start < first <= last
+
+
+def test_rows_are_of_engines_alone(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--requests-out", str(rows)]) == 2
+    assert "--requests-out: is given, and no server is an engine" in capsys.readouterr().err
+    assert not rows.exists()

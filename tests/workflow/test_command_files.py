@@ -25,7 +25,10 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "plan": (("plan request",), ("plan", "plan request")),
     "sweep": (("plan request",), ("sweep",)),
     "transition": (("plan", "plan request", "host state"), ("transition",)),
-    "simulate": (("plan", "plan request", "simulation request"), ("simulation", "simulation request")),
+    "simulate": (
+        ("plan", "plan request", "simulation request"),
+        ("simulation", "simulation request", "simulated requests"),
+    ),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),
     "deploy": (("plan", "plan request"), ("deployment", "routes")),
@@ -44,7 +47,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
-    "fleet files", "weights", "transition", "site program", "boot unit",
+    "fleet files", "weights", "transition", "site program", "boot unit", "simulated requests",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -161,6 +164,10 @@ def plans(walk: Walk) -> None:
         "simulate", *low, *few, o="simulation=simulation.json", save_request="simulation request=asked.json"
     )
     walk.go("simulate", walk("asked.json"), o="simulation=again_simulation.json")
+    walk.go(
+        "simulate", EXAMPLES / "simulations" / "chats_on_two_engines.json", *few, o="simulation=chats.json",
+        requests_out="simulated requests=chats.csv",
+    )  # fmt: skip
     walk.go("measure", *low, "--duration-s", "1", o="measurement=measurement.json")
     walk.go("deploy", *low, o="deployment=deployed")
     for folder in ("compose", "systemd", "slurm"):

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
@@ -71,6 +72,12 @@ def add_simulate_command(command: Command, output: Options) -> None:
         metavar="FILE",
         help="write the simulation request that was run",
     )
+    parser.add_argument(
+        "--requests-out",
+        action=OutputFile,
+        metavar="FILE",
+        help="write when each request of engines came, began, and had its first and last token (CSV)",
+    )
     engine_option(parser)
     output(parser)
 
@@ -89,6 +96,12 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.find is not None:
         request = replace(request, find=MaxLoadSearch(options.find))
     request = workflow.under_load(request, options.load)
+    if options.requests_out and not request.engines:
+        raise InputFault(
+            "--requests-out",
+            "is given, and no server is an engine, of whose requests it would write the tokens",
+            "Leave it out.",
+        )
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.engine == "ray":
@@ -97,6 +110,8 @@ def _simulate(options: argparse.Namespace) -> int:
         outcome = run_on_cluster(workflow.simulate, request)
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
+    if options.requests_out:
+        files.replace_file(Path(options.requests_out), workflow.simulated_requests(request))
     write_outcome(outcome, options)
     _print_outcome(outcome, options.load)
     return 0
@@ -239,4 +254,22 @@ def format_model_load(model: ModelLoad) -> str:
     )
     if model.slo_attainment is not None:
         text += f", {model.slo_attainment:.2%} within the limit"
+    return text + _format_tokens(model)
+
+
+def _format_tokens(model: ModelLoad) -> str:
+    """What comes after the response of a model with engines; empty for another model."""
+    text = ""
+    for name, times, widths in (
+        ("TTFT", model.ttft_ms, model.ttft_ci95_ms),
+        ("TPOT", model.tpot_ms, model.tpot_ci95_ms),
+    ):
+        if times is not None and times.mean is not None and times.p95 is not None:
+            width = None if widths is None else widths.p95
+            sure = "" if width is None else f" ± {width:.2g}"
+            text += f", {name} mean {times.mean:.4g} ms, p95 {times.p95:.4g}{sure} ms"
+    if model.output_tokens_per_s is not None:
+        text += f", {model.output_tokens_per_s:.4g} output tokens/s"
+    if model.goodput is not None:
+        text += f", goodput {model.goodput:.2%}"
     return text

@@ -20,7 +20,7 @@ from torchsplit_core.values import (
     SimulationOutcome,
 )
 from torchsplit_core.values.profile import BASES
-from torchsplit_core.values.simulation.outcome import ModelLoad, ResponseTimes
+from torchsplit_core.values.simulation.outcome import ModelLoad, ResponseTimes, TokenTimes
 
 LEVEL_COLOURS = {"green": "#2f8f5b", "amber": "#b9770e", "red": "#c0392b"}
 MOST_ROWS = 24
@@ -133,7 +133,10 @@ def load_words(outcome: SimulationOutcome) -> str:
 
 
 def load_html(outcome: SimulationOutcome) -> str:
-    """A table of the models' response times, waits included; bars from p50 to p99 on one logarithmic scale mark p95."""
+    """A table of the models' response times, waits included; bars from p50 to p99 on one logarithmic scale mark p95.
+
+    Another has the tokens' times of models with engines.
+    """
     colours = model_colours(model.name for model in outcome.models)
     known = [
         max(value, LEAST_MS)
@@ -143,8 +146,21 @@ def load_html(outcome: SimulationOutcome) -> str:
     ]
     ends = (min(known), max(known)) if known else (1.0, 1.0)
     head = ("model", "offered, req/s", "carried at most", "p50, ms", "p95, ms", "", "p99, ms", "mean batch")
+    with_tokens = [model for model in outcome.models if model.ttft_ms is not None]
+    token_head = (
+        "model",
+        "TTFT p50, ms",
+        "TTFT p95, ms",
+        "TPOT p50, ms",
+        "TPOT p95, ms",
+        "goodput",
+        "output tokens/s",
+    )
     return _block(
         _table(head, [_load_row(model, ends, colours[model.name]) for model in outcome.models]),
+        _table(token_head, [_token_row(model, colours[model.name]) for model in with_tokens])
+        if with_tokens
+        else "",
         *_warnings(outcome.warnings),
     )
 
@@ -163,6 +179,19 @@ def _load_row(model: ModelLoad, ends: tuple[float, float], colour: str) -> Seque
         _percentile_strip(times, ends, colour),
         short(times.p99),
         short(model.mean_batch),
+    )
+
+
+def _token_row(model: ModelLoad, colour: str) -> Sequence[str]:
+    ttft, tpot = model.ttft_ms or TokenTimes(), model.tpot_ms or TokenTimes()
+    return (
+        f'<span style="color:{colour}">■</span> {html.escape(model.name)}',
+        short(ttft.p50),
+        short(ttft.p95),
+        short(tpot.p50),
+        short(tpot.p95),
+        percent(model.goodput),
+        short(model.output_tokens_per_s),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 from torchsplit_core.simulation.arrivals import is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps
+from torchsplit_core.simulation.continuous.engine_model import EngineModel
 from torchsplit_core.simulation.output_statistics import mean, percentile, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, replication_count, run_model
 from torchsplit_core.values import HighestLoad, Progress, SimulationRequest
@@ -23,7 +24,7 @@ Steps = Generator[tuple[float, str], None, HighestLoad]
 
 
 def find_max_load(
-    request: SimulationRequest, prepared: Sequence[PreparedModel], progress: Progress
+    request: SimulationRequest, prepared: Sequence[PreparedModel | EngineModel], progress: Progress
 ) -> HighestLoad:
     """Run the whole search and report its progress."""
     steps = search_max_load(request, prepared)
@@ -35,17 +36,18 @@ def find_max_load(
             return max_load
 
 
-def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel]) -> Steps:
+def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel | EngineModel]) -> Steps:
     """Search with the same draws for all trials: downward until a factor holds, then by bisection.
 
     The search goes downward because with waiting batches a lower load may have longer responses.
     """
     assert request.find is not None
     percent = request.find.percentile
-    limited = [model for model in prepared if model.model.slo_ms is not None]
+    limited = [model for model in prepared if model.model.has_limit]
     tries = _LoadTrials(request, limited, percent)
     high = min(
-        capacity_rps(model) / (offered_rps(model.model.arrivals) or capacity_rps(model)) for model in limited
+        _capacity_rps(model) / (offered_rps(model.model.arrivals) or _capacity_rps(model))
+        for model in limited
     )
     bounded = any(is_random(model.model.arrivals) for model in limited)
     low = None
@@ -70,7 +72,9 @@ def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel
 class _LoadTrials:
     """Whether every model keeps its limit at a factor; checks the model first that failed last."""
 
-    def __init__(self, request: SimulationRequest, models: Sequence[PreparedModel], percent: float) -> None:
+    def __init__(
+        self, request: SimulationRequest, models: Sequence[PreparedModel | EngineModel], percent: float
+    ) -> None:
         self.request, self.models, self.percent = request, list(models), percent
         self.tries = 0
 
@@ -83,14 +87,16 @@ class _LoadTrials:
                 return False
         return True
 
-    def _keeps_limit(self, model: PreparedModel, factor: float) -> bool:
+    def _keeps_limit(self, model: PreparedModel | EngineModel, factor: float) -> bool:
         offered = offered_rps(model.model.arrivals)
         if (
             is_random(model.model.arrivals)
             and offered is not None
-            and offered * factor >= capacity_rps(model)
+            and offered * factor >= _capacity_rps(model)
         ):
             return False
+        if isinstance(model, EngineModel):
+            return self._engines_keep_limits(model, factor)
         percentiles = []
         for replication in range(replication_count(model, self.request.replications)):
             run = run_model(model, replication, factor)
@@ -98,3 +104,20 @@ class _LoadTrials:
                 percentile(without_warmup(run.response_ms, self.request.warmup_share), self.percent)
             )
         return mean(percentiles) <= (model.model.slo_ms or 0.0)
+
+    def _engines_keep_limits(self, model: EngineModel, factor: float) -> bool:
+        runs = [model.run(replication, factor) for replication in range(model.replications)]
+        for limit, times in (
+            (model.model.slo_ms, [run.response_ms for run in runs]),
+            (model.model.max_ttft_ms, [run.ttft_ms for run in runs]),
+            (model.model.max_tpot_ms, [run.tpot_ms for run in runs]),
+        ):
+            # Requests of one token have no time per token.
+            percentiles = [percentile(values, self.percent) for values in times if len(values)]
+            if limit is not None and percentiles and mean(percentiles) > limit:
+                return False
+        return True
+
+
+def _capacity_rps(model: PreparedModel | EngineModel) -> float:
+    return model.capacity_rps if isinstance(model, EngineModel) else capacity_rps(model)

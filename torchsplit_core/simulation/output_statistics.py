@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 from torchsplit_core.simulation.time_base import as_fraction
 
 PERCENTILES = {"p50": Fraction(1, 2), "p95": Fraction(95, 100), "p99": Fraction(99, 100)}
+TOKEN_PERCENTILES = {
+    "p50": Fraction(1, 2), "p90": Fraction(90, 100), "p95": Fraction(95, 100), "p99": Fraction(99, 100),
+}  # fmt: skip
+"""Of the times of requests whose tokens come one after the other."""
 
 
 def nearest_rank(share: Fraction, count: int) -> int:
@@ -26,9 +30,11 @@ def percentile(values: NDArray[np.float64], percent: float) -> float:
     return float(np.partition(values, place)[place])
 
 
-def response_statistics(values: NDArray[np.float64]) -> dict[str, float]:
-    """mean, p50, p95, p99 and max."""
-    places = {name: nearest_rank(share, len(values)) - 1 for name, share in PERCENTILES.items()}
+def response_statistics(
+    values: NDArray[np.float64], percentiles: Mapping[str, Fraction] = PERCENTILES
+) -> dict[str, float]:
+    """mean, these percentiles (p50, p95 and p99) and max."""
+    places = {name: nearest_rank(share, len(values)) - 1 for name, share in percentiles.items()}
     ordered = np.partition(values, sorted(set(places.values())))
     quantiles = {name: float(ordered[place]) for name, place in places.items()}
     return {"mean": float(values.mean()), **quantiles, "max": float(values.max())}
@@ -36,7 +42,12 @@ def response_statistics(values: NDArray[np.float64]) -> dict[str, float]:
 
 def without_warmup(values: NDArray[np.float64], warmup_share: float) -> NDArray[np.float64]:
     """The values after the first ⌊share · n⌋."""
-    return values[math.floor(as_fraction(warmup_share) * len(values)) :]
+    return values[warmup_count(len(values), warmup_share) :]
+
+
+def warmup_count(requests: int, warmup_share: float) -> int:
+    """How many of so many requests are the warm-up: ⌊share · n⌋."""
+    return math.floor(as_fraction(warmup_share) * requests)
 
 
 def half_width(values: Sequence[float]) -> float | None:

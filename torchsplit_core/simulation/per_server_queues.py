@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from torchsplit_core.simulation.least_loaded import LeastLoaded
 from torchsplit_core.simulation.station import Batches, Station
 from torchsplit_core.simulation.time_base import Instants
 
@@ -36,33 +37,6 @@ class _Server:
         return self.queue[0][0] + self.station.max_wait
 
 
-class _ServerLoads:
-    """Requests waiting and in service at each server; outdated heap entries are dropped when they come up.
-
-    Servers from `first_unused` on have had no request yet.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.first_unused = 0
-        self.loads: list[int] = []
-        self.heap: list[tuple[int, int]] = []
-
-    def add(self, number: int, by: int) -> None:
-        self.loads[number] += by
-        heappush(self.heap, (self.loads[number], number))
-
-    def least(self) -> int:
-        """The first of the servers with the fewest requests."""
-        while self.heap and self.loads[self.heap[0][1]] != self.heap[0][0]:
-            heappop(self.heap)
-        if self.first_unused < self.count and (not self.heap or self.heap[0] > (0, self.first_unused)):
-            self.loads.append(0)
-            self.first_unused += 1
-            return self.first_unused - 1
-        return self.heap[0][1]
-
-
 _END, _TIME_OUT = 0, 1
 
 
@@ -71,7 +45,7 @@ def serve_per_server_queues(arrivals: Instants, stations: Sequence[Station]) -> 
     times: list[Any] = arrivals.tolist()
     station_of = [station for station in stations for _ in range(station.count)]
     servers: list[_Server] = []
-    loads = _ServerLoads(len(station_of))
+    loads = LeastLoaded(len(station_of))
     events: list[tuple[Any, int, int]] = []
     starts: list[Any] = []
     ends: list[Any] = []

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from torchsplit_core.simulation.arrivals import is_random, offered_rps, request_count
 from torchsplit_core.simulation.capacity import capacity_rps, is_stable
+from torchsplit_core.simulation.continuous.engine_load import engine_loads, engine_model_load
+from torchsplit_core.simulation.continuous.engine_model import EngineModel, prepare_engine_model
 from torchsplit_core.simulation.frontend import MOST_PASSED, frontend_capacity_rps
 from torchsplit_core.simulation.max_load import find_max_load
 from torchsplit_core.simulation.output_statistics import half_width, mean, response_statistics, without_warmup
@@ -46,9 +48,17 @@ class ModelRun:
     response_ms: tuple[NDArray[np.float64], ...]
 
 
+def prepare(request: SimulationRequest, number: int, draws: int = 1) -> PreparedModel | EngineModel:
+    """Prepare the model of this index, for servers that take batches or for engines."""
+    name = request.models[number].name
+    if any(engine.model == name for engine in request.engines):
+        return prepare_engine_model(request, number, draws)
+    return prepare_model(request, number, draws)
+
+
 def simulate_model(request: SimulationRequest, number: int) -> ModelRun:
     """Simulate the model of this index alone, with the draws that `simulate` uses. The request is not validated."""
-    return _run_replications(request, prepare_model(request, number))
+    return _run_model(request, prepare(request, number))
 
 
 def simulate(
@@ -56,26 +66,27 @@ def simulate(
 ) -> SimulationOutcome:
     """Simulate a request. Raises InputFault for a request that fails validation.
 
-    `draws` is the number of replications of a model whose arrivals are a trace and whose service times are drawn.
+    `draws` is the number of replications of a model whose arrivals are a trace and whose service times or lengths are
+    drawn.
     """
     began = perf_counter()
     validate(request)
     warnings = list(request_warnings(request))
-    prepared = [prepare_model(request, number, draws) for number in range(len(request.models))]
+    prepared = [prepare(request, number, draws) for number in range(len(request.models))]
     models = []
     servers: dict[int, ServerLoad] = {}
     simulate_share = 0.5 if request.find else 1.0
     for number, prepared_model in enumerate(prepared):
         progress(simulate_share * number / len(prepared), f"simulating {prepared_model.model.name}")
-        run = _run_replications(request, prepared_model)
+        run = _run_model(request, prepared_model)
         models.append(run.load)
         servers.update(run.servers)
         warnings += run.warnings
     simulated = perf_counter()
     max_load = None
     if request.find is not None:
-        if any(model.slo_ms is None for model in request.models):
-            warnings.append("Models without a slo_ms do not limit the highest load.")
+        if not all(model.has_limit for model in request.models):
+            warnings.append("Models without a limit (slo_ms) do not limit the highest load.")
         max_load = find_max_load(
             request,
             prepared,
@@ -85,7 +96,12 @@ def simulate(
         "simulate_s": simulated - began,
         "find_s": perf_counter() - simulated,
         "requests": sum(
-            prepared_model.requests * replication_count(prepared_model, request.replications)
+            prepared_model.requests
+            * (
+                prepared_model.replications
+                if isinstance(prepared_model, EngineModel)
+                else replication_count(prepared_model, request.replications)
+            )
             for prepared_model in prepared
         ),
     }
@@ -98,7 +114,28 @@ def simulate(
     )
 
 
-def _run_replications(request: SimulationRequest, prepared: PreparedModel) -> ModelRun:
+def _run_model(request: SimulationRequest, prepared: PreparedModel | EngineModel) -> ModelRun:
+    if isinstance(prepared, EngineModel):
+        return _run_engines(request, prepared)
+    return _run_batches(request, prepared)
+
+
+def _run_engines(request: SimulationRequest, prepared: EngineModel) -> ModelRun:
+    runs = [prepared.run(replication) for replication in range(prepared.replications)]
+    load = engine_model_load(prepared, runs, request.replications)
+    warnings = [*_reduced_requests_warnings(request, prepared)]
+    if load.stable is False:
+        warnings.insert(0, _unstable_warning(load, prepared))
+    if load.cut_requests:
+        warnings.append(
+            f"{load.name}: {load.cut_requests} of {load.completed} requests were drawn longer than an engine takes, "
+            "and cut."
+        )
+    counted = tuple(run.response_ms for run in runs) if load.response_ms.mean is not None else ()
+    return ModelRun(load, engine_loads(prepared, runs), tuple(warnings), counted)
+
+
+def _run_batches(request: SimulationRequest, prepared: PreparedModel) -> ModelRun:
     runs = [run_model(prepared, k) for k in range(replication_count(prepared, request.replications))]
     counted = tuple(without_warmup(run.response_ms, request.warmup_share) for run in runs)
     load = _model_load(request, prepared, runs, counted)
@@ -112,7 +149,9 @@ def _run_replications(request: SimulationRequest, prepared: PreparedModel) -> Mo
     )
 
 
-def _reduced_requests_warnings(request: SimulationRequest, prepared: PreparedModel) -> Iterator[str]:
+def _reduced_requests_warnings(
+    request: SimulationRequest, prepared: PreparedModel | EngineModel
+) -> Iterator[str]:
     wanted = request_count(prepared.model.arrivals, request.requests_per_model)
     if prepared.requests < wanted:
         yield (
@@ -121,7 +160,7 @@ def _reduced_requests_warnings(request: SimulationRequest, prepared: PreparedMod
         )
 
 
-def _unstable_warning(load: ModelLoad, prepared: PreparedModel) -> str:
+def _unstable_warning(load: ModelLoad, prepared: PreparedModel | EngineModel) -> str:
     arriving = "all requests" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
     at_once = " at once" if load.offered_rps is None else ""
     front = frontend_capacity_rps(prepared.frontend, prepared.number) == load.capacity_rps

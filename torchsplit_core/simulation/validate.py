@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from torchsplit_core.simulation.arrivals import offered_rps, request_count
+from torchsplit_core.simulation.continuous.validate import validate_engines
 from torchsplit_core.simulation.station import batch_time
 from torchsplit_core.values import (
     DeterministicArrivals,
@@ -64,6 +65,7 @@ def validate(request: SimulationRequest) -> None:
     _check_unique("servers", [server.id for server in request.servers])
     for model in request.models:
         _check_model(model, request.requests_per_model)
+    validate_engines(request)
     _check_servers(request)
     _check_amount(request)
     _check_frontend(request)
@@ -214,7 +216,8 @@ def _check_servers(request: SimulationRequest) -> None:
             "servers", f"counts {total} servers in all, more than {MOST_SERVERS}", "Give fewer servers."
         )
     served = servers_by_stage(request)
-    for model, stage in sorted(stages - set(served)):
+    with_engine = {(engine.model, engine.stage) for engine in request.engines}
+    for model, stage in sorted(stages - set(served) - with_engine):
         raise InputFault(
             f"models.{model}.stages", f"has no server for {quoted(stage)}", "Add a server for it."
         )
@@ -318,7 +321,7 @@ def _check_find(request: SimulationRequest) -> None:
     if percentile >= 100:
         problem = f"is {percentile:g}, and the largest response grows with the number of requests"
         raise InputFault("find.percentile", problem, "Ask for 99 or 99.9.")
-    if all(model.slo_ms is None for model in request.models):
+    if not any(model.has_limit for model in request.models):
         raise InputFault("find", "has no limit to keep: no model has a slo_ms", "Give a model its slo_ms.")
     served = servers_by_stage(request)
     for model in request.models:
@@ -334,11 +337,14 @@ def _check_find(request: SimulationRequest) -> None:
 def min_response_ms(
     served: Mapping[tuple[str, str], Sequence[Server]], model: SimulatedModel
 ) -> float | None:
-    """A lower bound of the response time, ms: the fastest batches plus transfers. None if service times are drawn."""
+    """A lower bound of the response time, ms: the fastest batches plus transfers.
+
+    None if service times are drawn, and for a model with engines.
+    """
     least = sum(model.transfer_ms) + model.front_ms
     for stage in model.stages:
-        servers = served[model.name, stage]
-        if any(server.service.kind != "deterministic" for server in servers):
+        servers = served.get((model.name, stage), ())
+        if not servers or any(server.service.kind != "deterministic" for server in servers):
             return None
         least += min(_fastest(server) for server in servers)
     return least

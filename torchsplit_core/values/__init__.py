@@ -130,6 +130,7 @@ if TYPE_CHECKING:
         ResponseTimes,
         ServerLoad,
         SimulationOutcome,
+        TokenTimes,
         WaitTimes,
     )
     from torchsplit_core.values.simulation.request import (
@@ -270,6 +271,7 @@ __all__ = [
     "Tenant",
     "ThroughputRow",
     "TokenCounts",
+    "TokenTimes",
     "TraceArrivals",
     "TrainClient",
     "Transition",
@@ -328,7 +330,7 @@ __getattr__ = on_demand(
         "progress": "Progress ignore_progress",
         "simulation.engine": "ConstantTokens EngineServer ListedTokens LognormalTokens StepLine TokenCounts",
         "simulation.outcome": (
-            "HalfWidths HighestLoad ModelLoad ResponseTimes ServerLoad SimulationOutcome WaitTimes"
+            "HalfWidths HighestLoad ModelLoad ResponseTimes ServerLoad SimulationOutcome TokenTimes WaitTimes"
         ),
         "simulation.request": (
             "DeterministicArrivals MaxLoadSearch GammaArrivals MmppArrivals PoissonArrivals RateState Server "

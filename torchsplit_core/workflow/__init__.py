@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workflow.simulations import (
         server_id,
         simulate,
+        simulated_requests,
         simulation_request,
         under_load,
         without_instance,
@@ -54,6 +55,7 @@ __all__ = [
     "serve",
     "server_id",
     "simulate",
+    "simulated_requests",
     "simulation_request",
     "strategy",
     "strategy_script",
@@ -73,7 +75,7 @@ __getattr__ = on_demand(
         "lengths": "profile_lengths",
         "profiling": "profile",
         "serving": "front_words measure serve with_front_costs",
-        "simulations": "server_id simulate simulation_request under_load without_instance",
+        "simulations": "server_id simulate simulated_requests simulation_request under_load without_instance",
         "steps": (
             "compare_placements drawing literal_size own_partition partition place "
             "placement_alternatives placement_frontier placement_request plan trace"

@@ -32,6 +32,14 @@ def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -
         return run(request, progress)
 
 
+def simulated_requests(request: SimulationRequest) -> str:
+    """The requests of a valid simulation's engines as CSV: arrival, start, first and last token of each."""
+    from torchsplit_core.simulation.continuous.request_rows import COLUMNS, request_rows
+    from torchsplit_core.tables.write_csv import lists_csv
+
+    return lists_csv(COLUMNS, request_rows(request))
+
+
 def under_load(request: SimulationRequest, factor: float) -> SimulationRequest:
     """The request with every rate multiplied and every trace time divided by `factor`. Raises InputFault."""
     check_number("--load", factor, positive=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchsplit_core.latency_slo.expected_response import REPLICATIONS, REQUESTS
 from torchsplit_core.simulation import simulate_model
 from torchsplit_core.simulation.max_load import Steps, search_max_load
-from torchsplit_core.simulation.replication import prepare_model
+from torchsplit_core.simulation.simulate import prepare
 from torchsplit_core.simulation.validate import PACED_RUNS, request_warnings, validate
 from torchsplit_core.values import (
     HighestLoad,
@@ -182,7 +182,7 @@ def max_load_search(request: SimulationRequest, percentile: float) -> Finding:
     if key not in searches:
         question = max_load_request(request, percentile)
         validate(question)
-        prepared = [prepare_model(question, number) for number in range(len(question.models))]
+        prepared = [prepare(question, number) for number in range(len(question.models))]
         searches[key] = Finding(search_max_load(question, prepared))
     return searches[key]
 

@@ -12,7 +12,7 @@ import streamlit as st
 from app.charts import response_times
 from app.components import saving
 from app.plans import slice_map
-from app.plans.load import comparison, controls, results, runs
+from app.plans.load import comparison, controls, results, runs, token_table
 from app.plans.load.results import Percentile
 from app.plans.load.runs import SimulationRuns
 from app.plans.load.settings import LoadSettings, build_simulation, limits_of_service
@@ -167,6 +167,11 @@ def _table(name: str, shown: SimulationRuns, settings: LoadSettings, colours: Ma
     st.html(results.table_of(loads, settings.limits_ms, colours))
     rows = pd.DataFrame(results.table(shown, settings.limits_ms))
     saving.csv_button(rows, f"{name}.under-load", key="load-table", alt="Every model under load")
+    if token_table.token_runs(shown):
+        st.header("Tokens of LLMs, simulated", anchor=False)
+        st.html(token_table.token_table_of(shown, colours))
+        rows = pd.DataFrame(token_table.token_table(shown))
+        saving.csv_button(rows, f"{name}.tokens", key="load-tokens", alt="Tokens of LLMs under load")
 
 
 def _map(

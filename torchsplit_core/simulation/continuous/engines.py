@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.continuous.engine import Engine
+from torchsplit_core.simulation.continuous.engine import Engine, RequestLog
+from torchsplit_core.simulation.continuous.gaps import TokenGaps, token_gaps
 from torchsplit_core.simulation.continuous.ticks import tick_scale
+from torchsplit_core.simulation.least_loaded import LeastLoaded
 from torchsplit_core.values import EngineServer
 
 Seconds = NDArray[np.float64]
@@ -33,22 +36,28 @@ class EngineUse:
 class EngineRun:
     """One replication: per request in order of arrival, seconds on the time axis of the arrivals.
 
-    `gaps_ms` are the times between neighbouring tokens of a request, each `gap_counts` times, in no order.
+    `wait_ms`, `ttft_ms` and `response_ms` are from arrival to the first step, the first and the last token: exact to
+    the last digit, which differences of the seconds are not late on a long axis.
+    `engines` has every engine that had requests, those of a server one after the other.
     """
 
     start_s: Seconds
     first_token_s: Seconds
     last_token_s: Seconds
-    gaps_ms: NDArray[np.float64]
-    gap_counts: NDArray[np.int64]
+    wait_ms: NDArray[np.float64]
+    ttft_ms: NDArray[np.float64]
+    response_ms: NDArray[np.float64]
+    gaps: TokenGaps
     engines: tuple[EngineUse, ...]
 
     @property
     def preemptions(self) -> int:
+        """Of all engines together."""
         return sum(engine.preemptions for engine in self.engines)
 
     @property
     def kv_peak_blocks(self) -> int:
+        """The most of any engine."""
         return max(engine.kv_peak_blocks for engine in self.engines)
 
 
@@ -58,58 +67,120 @@ def run_engines(
     prompt_tokens: Tokens,
     output_tokens: Tokens,
     cached_tokens: Tokens,
+    *,
+    first_counted: int = 0,
 ) -> EngineRun:
     """Run requests that arrive at these seconds (non-decreasing), with these tokens each, to their last token.
 
-    Every request fits into the cache of every engine: `prompt + output - 1` tokens.
+    Every request fits into every engine: the blocks of `prompt + output - 1` tokens are there. The gaps are those of
+    the requests from `first_counted` on.
     """
     servers = [engines] if isinstance(engines, EngineServer) else list(engines)
     scale = tick_scale([line for server in servers for line in server.step])
-    times = [scale.ticks(time * 1e3) for time in arrivals_s.tolist()]
-    lengths = (prompt_tokens.tolist(), output_tokens.tolist(), cached_tokens.tolist())
-    entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
+    requests = RequestLog(
+        prompt_tokens.tolist(), output_tokens.tolist(), cached_tokens.tolist(), first_counted
+    )
     lines = [scale.line_ticks(server.step) for server in servers]
-    engine_of = [Engine(servers[entry], lines[entry], *lengths) for entry in entries]
-    arrived = 0
-    while arrived < len(times) or any(engine.end is not None for engine in engine_of):
-        instants = [engine.end for engine in engine_of if engine.end is not None]
-        now = min([*instants, *times[arrived : arrived + 1]])
-        changed = set()
-        for number, engine in enumerate(engine_of):
-            if engine.end is not None and engine.end < now + scale.same_instant:
-                engine.finish()
-                changed.add(number)
-        while arrived < len(times) and times[arrived] < now + scale.same_instant:
-            number = min(range(len(engine_of)), key=lambda number: engine_of[number].load)
-            engine_of[number].waiting.append(arrived)
-            changed.add(number)
-            arrived += 1
-        for number in sorted(changed):
-            if engine_of[number].end is None:
-                engine_of[number].begin(now)
-    columns = []
-    for name in ("starts", "first_tokens", "last_tokens"):
-        column = np.empty(len(times))
-        for engine in engine_of:
-            for request, tick in getattr(engine, name).items():
-                column[request] = tick / scale.per_ms / 1e3
-        columns.append(column)
-    gaps = np.array([gap / scale.per_ms for engine in engine_of for gap in engine.gaps])
+    entries = [entry for entry, server in enumerate(servers) for _ in range(server.count)]
+    arrivals = scale.from_seconds(arrivals_s)
+
+    def make(number: int) -> Engine:
+        return Engine(servers[entries[number]], lines[entries[number]], requests)
+
+    if len(entries) == 1:
+        used = [make(0)]
+        _run_alone(used[0], arrivals, scale.same_instant)
+    else:
+        used = _run_routed(arrivals, len(entries), make, scale.same_instant)
     return EngineRun(
-        columns[0],
-        columns[1],
-        columns[2],
-        gaps,
-        np.ones(len(gaps), dtype=np.int64),
+        # An arrival between two ticks is taken down to the lower one, and a start is not before it.
+        np.maximum(scale.to_seconds(requests.starts), arrivals_s),
+        scale.to_seconds(requests.first_tokens),
+        scale.to_seconds(requests.last_tokens),
+        scale.spans_ms(arrivals, requests.starts),
+        scale.spans_ms(arrivals, requests.first_tokens),
+        scale.spans_ms(arrivals, requests.last_tokens),
+        token_gaps(requests.gaps, scale),
         tuple(
             EngineUse(
                 entry,
-                engine.busy / scale.per_ms / 1e3,
+                engine.busy / scale.per_s,
                 engine.steps,
                 engine.sequences,
                 engine.kv_peak,
                 engine.preemptions,
             )
-            for entry, engine in zip(entries, engine_of, strict=True)
+            for entry, engine in zip(entries, used, strict=False)
         ),
     )
+
+
+def _run_alone(engine: Engine, arrivals: Sequence[int], same_instant: int) -> None:
+    """Run one engine; at one instant ends of steps come first, then arrivals, then starts."""
+    arrived, coming = 0, len(arrivals)
+    join = engine.join
+    while True:
+        end = engine.end
+        if end is None:
+            if arrived == coming:
+                return
+            end = arrivals[arrived]
+        else:
+            while arrived < coming and arrivals[arrived] + same_instant <= end:
+                if join(arrived, arrivals[arrived], same_instant):
+                    end = engine.end
+                    assert end is not None
+                arrived += 1
+            engine.finish()
+        while arrived < coming and arrivals[arrived] < end + same_instant:
+            engine.waiting.append(arrived)
+            arrived += 1
+        engine.begin(end)
+
+
+def _run_routed(
+    arrivals: Sequence[int], count: int, make: Callable[[int], Engine], same_instant: int
+) -> list[Engine]:
+    """Run `count` engines by the same rule behind a router, and give those that had requests: the first ones."""
+    engines: list[Engine] = []
+    loads = LeastLoaded(count)
+    ends: list[tuple[int, int]] = []
+    arrived, coming = 0, len(arrivals)
+    while True:
+        while ends and engines[ends[0][1]].end != ends[0][0]:
+            heappop(ends)
+        if ends:
+            now = ends[0][0]
+            if arrived < coming:
+                now = min(now, arrivals[arrived])
+        elif arrived < coming:
+            now = arrivals[arrived]
+        else:
+            return engines
+        until = now + same_instant
+        begins: dict[int, int] = {}
+        while ends and ends[0][0] < until:
+            end, number = heappop(ends)
+            engine = engines[number]
+            if engine.end == end:
+                left = engine.finish()
+                if left:
+                    loads.add(number, -left)
+                begins[number] = end
+        while arrived < coming and arrivals[arrived] < until:
+            number = loads.least()
+            if number == len(engines):
+                engines.append(make(number))
+            engine = engines[number]
+            if engine.join(arrived, arrivals[arrived], same_instant):
+                assert engine.end is not None
+                heappush(ends, (engine.end, number))
+            loads.add(number, 1)
+            begins.setdefault(number, arrivals[arrived])
+            arrived += 1
+        for number, begin in begins.items():
+            engine = engines[number]
+            if engine.end is None:
+                engine.begin(begin)
+                if engine.end is not None:
+                    heappush(ends, (engine.end, number))

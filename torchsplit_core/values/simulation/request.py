@@ -108,6 +108,11 @@ class SimulatedModel:
     max_ttft_ms: Added[Divisor | None] = None
     max_tpot_ms: Added[Divisor | None] = None
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether a time of its requests is limited."""
+        return any(limit is not None for limit in (self.slo_ms, self.max_ttft_ms, self.max_tpot_ms))
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
