@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from torchsplit_core.hardware.host_state.assignment import FleetMatching
-from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.values import HostState, InputFault, PlanOutcome, PlanRequest, quoted
+from torchsplit_core.values import HostState, InputFault, PlanOutcome, quoted
 
 
 def names_by_plan(plan: PlanOutcome, state: HostState) -> dict[str, str]:
@@ -17,13 +16,12 @@ def names_by_plan(plan: PlanOutcome, state: HostState) -> dict[str, str]:
     return {}
 
 
-def fleet_state(request: PlanRequest, state: HostState, names: Mapping[str, str]) -> HostState:
-    """The state with the ids of the request's fleet: the same ones, else those of `names`, else the next free one of
-    the type.
+def fleet_state(fleet: Mapping[str, str], state: HostState, names: Mapping[str, str]) -> HostState:
+    """The state with the ids of a fleet, which has each GPU's type: the same ones, else those of `names`, else the next
+    free one of the type.
 
     An empty GPU that the fleet has no place for is left out; one in use raises InputFault.
     """
-    fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
     if all(fleet.get(gpu.id) == gpu.type for gpu in state.gpus):
         return HostState(state.gpus)
     free = {name: kind for name, kind in fleet.items() if name not in names.values()}

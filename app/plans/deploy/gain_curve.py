@@ -15,6 +15,7 @@ from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.pictures.numbers import counted, escape_markdown, percent, short
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import (
     Parameter,
@@ -47,9 +48,8 @@ def render(
     """The curve of this scenario from this state, or the button that plans it."""
     st.subheader("What each changed GPU buys", anchor=False)
     try:
-        current = fleet_state(
-            request, state, {mapped.host_gpu: mapped.plan_gpu for mapped in outcome.mapping}
-        )
+        fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
+        current = fleet_state(fleet, state, {item.host_gpu: item.plan_gpu for item in outcome.mapping})
     except InputFault as reason:
         st.info(escape_markdown(str(reason)))
         return

@@ -11,6 +11,7 @@ from app.session import draft as drafts
 from app.session.workspace import names, read
 from app.shell import address
 from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.sweep.points import spread_values
 from torchsplit_core.transition import fleet_state, names_by_plan, read_state
 from torchsplit_core.values import HostState, InputFault, PlanOutcome, PlanRequest
@@ -126,4 +127,5 @@ def _state(
         problem = f"names {escape_markdown(name)}, which this workspace does not have any more"
         raise InputFault("What runs now", problem, "Choose another state.")
     state = read_state(value, name)
-    return fleet_state(request, state, names_by_plan(planned, state) if planned is not None else {})
+    fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
+    return fleet_state(fleet, state, names_by_plan(planned, state) if planned is not None else {})

@@ -29,7 +29,8 @@ class StoppedTenants:
     def words(self) -> str:
         """For example "1 of 2 GPUs changes. Stops: bert (1 of 3), ocr (all 2). 4 of 7 tenants run on."."""
         changes = f"{self.touched} of {self.gpus} GPUs {'changes' if self.touched == 1 else 'change'}."
-        total, stopped = (sum(row[column] for row in self.by_model) for column in (2, 1))
+        total = sum(every for _, _, every in self.by_model)
+        stopped = sum(count for _, count, _ in self.by_model)
         if not total:
             return f"{changes} Nothing of the scenario runs now."
         if not stopped:

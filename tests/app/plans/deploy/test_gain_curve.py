@@ -114,17 +114,17 @@ def test_a_sweep_that_was_deleted_meanwhile_is_told(wide):
 
 
 def test_states_get_the_names_of_the_fleet():
-    asked = replace(request(), gpus=(FleetEntry(A100, count=2),))
+    fleet = {"gpu0": A100, "gpu1": A100}
     same = state("gpu1")
-    assert fleet_state(asked, replace(same, captured_at="now"), {}) == same
+    assert fleet_state(fleet, replace(same, captured_at="now"), {}) == same
     elsewhere = state("h/gpu0", "h/gpu1")
-    renamed = fleet_state(asked, elsewhere, names_by_plan(plan(), elsewhere))
+    renamed = fleet_state(fleet, elsewhere, names_by_plan(plan(), elsewhere))
     assert sorted(gpu.id for gpu in renamed.gpus) == ["gpu0", "gpu1"]
     empty = HostState((*elsewhere.gpus, StateGpu("h/gpu2", A100)))
-    assert len(fleet_state(asked, empty, names_by_plan(plan(), empty)).gpus) == 2
+    assert len(fleet_state(fleet, empty, names_by_plan(plan(), empty)).gpus) == 2
     three = state("h/gpu0", "h/gpu1", "h/gpu2")
     with pytest.raises(InputFault, match="that the scenario's fleet has no place for"):
-        fleet_state(asked, three, names_by_plan(plan(), three))
+        fleet_state(fleet, three, names_by_plan(plan(), three))
 
 
 def point(value: float, objective: float | None, status: str = "optimal") -> SweepPoint:

@@ -74,4 +74,4 @@ def test_a_state_without_a_place_in_the_fleet_is_a_message(page, running):
     running.put("host_state", "today", replace(state, gpus=(*state.gpus, *more)))
     opened = page("plan", running)
     field(opened, "toggle", "Start from what runs now").set_value(True)
-    assert "that the scenario's fleet has no place for" in said(run(opened))
+    assert "fleet has no place for" in said(run(opened))
