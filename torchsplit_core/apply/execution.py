@@ -238,7 +238,7 @@ def _processes(nvml: Nvml, step: TransitionStep, present: PresentGpu) -> tuple[i
 
 
 def _check_mode(gpu: StateGpu, step: TransitionStep, present: PresentGpu) -> None:
-    """Unless asked for, MIG mode is left to the user: on some types it takes a reset, which ends all that runs there."""
+    """Unless asked for, MIG mode is left to the user: on some types it takes a reset, which ends what runs there."""
     is_wanted = step.action == "enable_mig"
     if bool(present.mig_enabled) == is_wanted and not present.is_pending:
         return
