@@ -39,6 +39,7 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
+from torchsplit_core.planning.comparison.stopped_tenants import stopped_tenants
 from torchsplit_core.planning.confidence.assessment import PlanConfidence
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -108,11 +109,12 @@ def render(workspace: Workspace, first: str = TITLES[0]) -> None:
     with numbers:
         layout.tint(verdict)
         _metrics(shown_request, shown, plan if trial_plan else None)
+        _what_stops(shown_request, shown)
     with places.chosen:
         drawer.render(workspace, name, shown_request, shown)
     with places.inputs:
         if request is not None:
-            form.render(workspace, name, request, draft, shown)
+            form.render(workspace, name, request, draft, shown, plan)
         else:
             st.info(
                 "This plan came without its request: drop the request file on the Workspace page to change it."
@@ -273,6 +275,14 @@ def _metrics(request: PlanRequest | None, plan: PlanOutcome | None, before: Plan
             colour = "off" if number == 2 else "normal"
             st.metric(item.label, item.value, gained[number], delta_color=colour, help=item.help or None)  # type: ignore[arg-type]
             st.caption(escape_markdown(item.note))
+
+
+def _what_stops(request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+    """Of a plan from what runs now, how much changes and what stops."""
+    if request is not None and plan is not None and plan.status in SOLVED:
+        stopped = stopped_tenants(request, plan.gpus)
+        if stopped is not None:
+            st.caption(escape_markdown(f"From what runs now: {stopped.words}"))
 
 
 def _not_planned(working: bool, request: PlanRequest | None) -> None:

@@ -12,8 +12,8 @@ from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.workspace.store import Store
 
 MOST = {
-    "models": 9, "graph": 12, "profile": 10, "partition": 20, "plan": 16, "present": 16, "place": 6,
-    "deploy": 12, "overview": 24, "model": 13, "placements": 5, "trainings": 4, "evaluation": 6,
+    "models": 9, "graph": 12, "profile": 10, "partition": 20, "plan": 17, "present": 16, "place": 6,
+    "deploy": 13, "overview": 24, "model": 13, "placements": 5, "trainings": 4, "evaluation": 6,
     "training": 7, "runs": 8, "host": 4, "activity": 6, "help": 4, "workspace": 9,
 }  # fmt: skip
 """Transactions of one run by page, in a workspace in which every step has a result."""

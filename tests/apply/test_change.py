@@ -101,6 +101,10 @@ def test_transitions_of_the_planner_end_as_they_say(seed, tmp_path):
     assert [stands(nvml, index) for index in range(len(layouts))] == list(map(set, layouts))
 
 
+CHANGING = {"create", "destroy", "set", "reset"}
+"""Words of the calls that change the GPU."""
+
+
 class Mortal:
     """Counts the calls of the driver and the writes of the journal, and kills its process at one of them."""
 
@@ -123,7 +127,7 @@ class Mortal:
 
     def __getattr__(self, name):
         value = getattr(self.nvml, name)
-        return self.mortal(value) if "create" in name or "destroy" in name else value
+        return self.mortal(value) if CHANGING & set(name.split("_")) else value
 
 
 def dies(where, work, monkeypatch, death):
@@ -443,7 +447,8 @@ def test_a_gpu_from_whole_to_slices_and_back_waits_for_its_mode(tmp_path):
     there = [step("destroy", whole), step("enable_mig"), *(step("create", place) for place in AFTER)]
     change = where.change(step("stop", whole, BERT), *there, whole=[BERT])
     with pytest.raises(
-        InputFault, match=r"MIG mode is off, and TorchSplit does not switch it.*nvidia-smi -i 0 -mig 1"
+        InputFault,
+        match=r"MIG mode is off, the plan needs it on.*`sudo nvidia-smi -i 0 -mig 1 && sudo .* -i 0 --gpu-reset`",
     ):
         where.apply(change)
     assert (
@@ -453,10 +458,67 @@ def test_a_gpu_from_whole_to_slices_and_back_waits_for_its_mode(tmp_path):
     alter(where.nvml, mig="on")
     where.apply(change)
     assert stands(where.nvml) == set(AFTER)
-    with pytest.raises(InputFault, match=r"MIG mode is on, .*nvidia-smi -i 0 -mig 0"):
+    with pytest.raises(InputFault, match=r"MIG mode is on, .*sudo nvidia-smi -i 0 -mig 0 && "):
         where.undo()
     alter(where.nvml, mig="off")
     assert where.undo().is_finished
+
+
+WHOLE = ("", 0)
+TO_SLICES = (
+    step("stop", WHOLE, BERT), step("destroy", WHOLE), step("enable_mig"),
+    *(step("create", place) for place in AFTER),
+)  # fmt: skip
+SWITCHING = ApplySettings(drain_s=0, switch_mig_mode=True)
+
+
+@pytest.mark.parametrize("kind", [A30, "H100-SXM5-80GB"])
+def test_mig_mode_is_switched_where_it_is_asked_for_and_an_undo_switches_it_back(kind, tmp_path):
+    where = Host(tmp_path, (), kind=kind, mig="off")
+    after = AFTER if kind == A30 else (("3g.40gb", 0), ("3g.40gb", 4))
+    steps = (*TO_SLICES[:3], *(step("create", place) for place in after))
+    where.apply(where.change(*steps, whole=[BERT]), SWITCHING)
+    assert stands(where.nvml) == set(after) and where.nvml.gpu(0).mig_current
+    # Only Ampere waits for a reset.
+    assert any("waits for a reset" in line for line in where.said) is (kind == A30)
+    assert where.journal.switches_mig_mode
+    assert where.undo().is_finished and where.nvml.gpu(0).mig_current is False
+
+
+def test_a_process_on_the_gpu_keeps_its_mode(tmp_path):
+    where = Host(tmp_path, (), mig="off")
+    change = where.change(step("enable_mig"), *(step("create", place) for place in AFTER))
+    alter(where.nvml, processes=[{"pid": 4711, "gpu_instance": None}])
+    with pytest.raises(InputFault, match=r"whose MIG mode is to be switched.*process 4711"):
+        where.apply(change, SWITCHING)
+    assert where.nvml.gpu(0).mig_current is False and where.nvml.gpu(0).mig_pending is False
+    alter(where.nvml, processes=[])
+    assert where.apply(change, SWITCHING).is_finished
+
+
+@pytest.mark.parametrize("way", ["on", "back"])
+def test_a_switch_that_waits_for_its_reset_is_finished_or_undone(way, tmp_path):
+    where = Host(tmp_path, (), mig="off")
+    change = where.change(*TO_SLICES, whole=[BERT])
+    alter(where.nvml, held=True)
+    with pytest.raises(InputFault, match=r"its reset, for which MIG mode waits, was refused: In use"):
+        where.apply(change, SWITCHING)
+    assert where.nvml.gpu(0).mig_pending and not where.nvml.gpu(0).mig_current
+    alter(where.nvml, held=False)
+    if way == "on":
+        # The journal knows that the mode may be switched.
+        assert where.apply(change).is_finished and stands(where.nvml) == set(AFTER)
+    else:
+        assert where.undo().is_finished and where.nvml.gpu(0).mig_current is False
+
+
+@repeated("death", range(1, 40), 3)
+def test_killed_while_the_mode_is_switched_it_goes_on(death, tmp_path, monkeypatch):
+    where = Host(tmp_path, (), mig="off")
+    change = where.change(*TO_SLICES, whole=[BERT])
+    dies(where, lambda nvml: where.apply(change, SWITCHING, nvml), monkeypatch, death)
+    where.apply(change, SWITCHING)
+    assert stands(where.nvml) == set(AFTER)
 
 
 def test_a_process_on_a_gpu_left_whole_is_waited_for(tmp_path):

@@ -249,7 +249,7 @@ def test_the_stored_rows_meet_the_goals():
     for server in servers(rows):
         if server.place is None or server.family in ("dlrm", "rnnt"):
             continue
-        found = error(server, predict(server, rows, requests=100_000), 95)
+        found = error(server, predict(server, rows, requests=30_000), 95)
         many = "GPUs" if server.place[1] == "full GPU" else "slices" if server.place[0] > 1 else "slice"
         kind = ("bert" if server.family == "bert" else "images", many)
         within.setdefault(kind, []).append(found is not None and abs(found) <= 0.15)

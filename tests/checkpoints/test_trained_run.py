@@ -215,9 +215,8 @@ def test_a_full_disk_is_said_before_anything_is_written(
 
 
 def test_the_end_of_a_run_is_measured_on_held_out_samples(tmp_path: Path) -> None:
-    summary = run(
-        "sample:digits", tmp_path / "digits", strategy(64, optimizer="adamw", micro_batch=64), 1, steps=66
-    )
+    plan = strategy(64, optimizer="adamw", micro_batch=64)
+    summary = run("sample:digits", tmp_path / "digits", plan, 1, steps=66, checkpoint_every=66)
     validation = read_validation(tmp_path / "digits")
     assert validation is not None and (validation.step, validation.samples) == (66, 360)
     assert summary.metrics == validation.metrics and 0.5 < validation.metrics["accuracy"] <= 1.0

@@ -61,7 +61,7 @@ def state_gpu(draw: random.Random, request: PlanRequest, entry: FleetEntry, held
     return StateGpu(entry.id, entry.type, instances=tuple(instances))
 
 
-@in_blocks("seed", range(100), kept=2)
+@in_blocks("seed", range(100), kept=4)
 def test_as_good_as_every_plan_that_touches_no_more(seed):
     draw = random.Random(seed)
     kind = draw.choice(["leximin", "max_min", "weighted_sum", "min_gpus"])

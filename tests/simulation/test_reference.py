@@ -54,7 +54,7 @@ def request_of(data: dict[str, Any]) -> SimulationRequest:
 
 
 @pytest.mark.slow
-@in_blocks("seed", range(600), kept=10)
+@in_blocks("seed", range(600), kept=20)
 def test_every_response_is_that_of_the_slow_simulator(seed):
     data = instance(seed)
     request = request_of(data)

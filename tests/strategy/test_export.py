@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import subprocess
@@ -14,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.gloo import run_files
 from tests.support.seeds import repeated
 from torchsplit_core.strategy.export.script import TracedBlocks, script
 from torchsplit_core.strategy.search import search_strategy
@@ -121,6 +120,10 @@ MIXED = ["pipeline of chunks over tensor", "sharded, offloaded, run again, in ha
 """Two that have most of it: stages, tensors and chunks; shards, offload, recomputation and half precision."""
 
 
+COMPILED_ON_TWO = [
+    asked(PLAIN, "bf16", data=2, shard="fsdp", offload="parameters", recompute="full"),
+    asked(data=1, context=2, shard="fsdp", recompute="full"),
+]
 COMPILED = [
     asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full"),
     asked(shard="zero1", recompute="selective"),
@@ -139,7 +142,7 @@ def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: 
 
 
 @pytest.mark.torch
-@repeated("requests", [[COMPILED[0], COMPILED[3]], [*COMPILED[1:3], *COMPILED[4:]]])
+@repeated("requests", [COMPILED_ON_TWO, COMPILED], ids=["two", "four"])
 def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
     requests: list[StrategyRequest], tmp_path: Path
 ) -> None:
@@ -151,7 +154,8 @@ def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
         traced = compiled.replace(".compile()", '.compile(backend="aot_eager")')
         assert plain != compiled != traced
         pairs.append((plain, traced))
-    check_equal_losses(pairs, [str(request.fix) for request in requests], tmp_path)
+    processes = 2 if requests is COMPILED_ON_TWO else 4
+    check_equal_losses(pairs, [str(request.fix) for request in requests], tmp_path, processes)
 
 
 ATTENDS = """
@@ -181,11 +185,8 @@ def test_compiled_layers_with_divided_sequences_attend_by_what_takes_the_place_o
     plain = text(asked(data=2, context=2, shard="none"))
     file = tmp_path / "train.py"
     file.write_text(re.sub(r"    options = argparse(.|\n)*", ATTENDS.lstrip("\n"), plain))
-    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
-    done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, env=environment, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "calls 12 compiled 0"
+    (alone,) = run_files([(1, file)], steps=1)
+    assert alone.codes == [0] and alone.text.splitlines()[-1] == "calls 12 compiled 0", alone.text
 
 
 @pytest.mark.torch
@@ -204,21 +205,20 @@ def test_a_file_runs_without_torchrun(tmp_path: Path) -> None:
     assert len(losses) == 2 and losses[1] < losses[0]
 
 
-def check_equal_losses(pairs: list[tuple[str, str]], names: list[str], folder: Path) -> None:
-    """Of each pair the first file on one process and the second on four."""
-    runs: list[str] = []
+def check_equal_losses(
+    pairs: list[tuple[str, str]], names: list[str], folder: Path, processes: int = 4
+) -> None:
+    """Of each pair the first file on one process and the second on several."""
+    files: list[tuple[int, Path]] = []
     for place, pair in enumerate(pairs):
-        for processes, content in zip(("1", "4"), pair, strict=True):
-            file = folder / f"case{place}_{processes}.py"
+        for count, content in zip((1, processes), pair, strict=True):
+            file = folder / f"case{place}_{count}.py"
             file.write_text(content)
-            runs += [processes, str(file)]
-    command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(told) == 2 * len(names)
-    for name, one, four in zip(names, told[::2], told[1::2], strict=True):
-        assert not any([*one[0], *four[0]]), f"{name}: {one[1]} {four[1]}"
-        losses = [[float(loss) for loss in re.findall(r"loss (\S+)", run[1])] for run in (one, four)]
+            files.append((count, file))
+    ended = run_files(files, steps=3)
+    for name, one, several in zip(names, ended[::2], ended[1::2], strict=True):
+        assert not any([*one.codes, *several.codes]), f"{name}: {one.text} {several.text}"
+        losses = [[float(loss) for loss in re.findall(r"loss (\S+)", run.text)] for run in (one, several)]
         assert len(losses[0]) == 3 and losses[0][0] > losses[0][2], name
         assert losses[1] == pytest.approx(losses[0], abs=2e-4), name
 

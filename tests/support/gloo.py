@@ -1,18 +1,62 @@
-"""Files for torchrun, each run on so many gloo processes that are forked from this one, which has torch loaded.
+"""Files for torchrun, each run on so many gloo processes that are forked from one, which has torch loaded.
 
-`python -m tests.support.gloo STEPS N FILE [N FILE …]` prints a line of JSON a run: its exit codes and what it wrote.
+One such process a test worker: loading torch, and what it loads when it compiles or exports, takes seconds.
 """
 
+import atexit
+import functools
+import gc
+import importlib
 import json
 import os
 import runpy
 import socket
+import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.paths import ROOT
+
+LOADED = (
+    "torch", "torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel",
+    "torch.distributed.tensor.experimental._attention", "torch.export._trace", "torch._dynamo.repro.after_dynamo",
+    "torch._export.passes.collect_tracepoints_pass", "torch._inductor.compile_fx",
+)  # fmt: skip
 
 
-def run(file: str, processes: int, steps: str) -> tuple[list[int], str]:
+class Ended(NamedTuple):
+    """Exit codes of the processes of a file, and what they wrote together."""
+
+    codes: list[int]
+    text: str
+
+
+def run_files(files: Sequence[tuple[int, Path]], *, steps: int) -> list[Ended]:
+    """Run each file on so many processes, with `--steps`."""
+    server = _server()
+    assert server.stdin and server.stdout
+    ended = []
+    for processes, file in files:
+        server.stdin.write(json.dumps([str(file), processes, str(steps)]) + "\n")
+        server.stdin.flush()
+        ended.append(Ended(*json.loads(server.stdout.readline())))
+    return ended
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """It ends with this process, by the end of what it reads."""
+    command = [sys.executable, "-m", __name__]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    atexit.register(server.communicate)
+    return server
+
+
+def _run(file: str, processes: int, steps: str) -> tuple[list[int], str]:
     """Exit codes and output of all processes together."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -51,12 +95,10 @@ def _become(file: str, steps: str, rank: int, processes: int, port: int, output:
 
 
 if __name__ == "__main__":
-    import torch
-    import torch.distributed.fsdp
-    import torch.distributed.pipelining
-    import torch.distributed.tensor.parallel
-
-    torch.set_num_threads(1)
-    steps, *asked = sys.argv[1:]
-    for count, name in zip(asked[::2], asked[1::2], strict=True):
-        print(json.dumps(run(name, int(count), steps)), flush=True)
+    for name in LOADED:
+        importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        print(json.dumps(_run(*json.loads(line))), flush=True)

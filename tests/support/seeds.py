@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-BLOCK = 20
+BLOCK = 10
 """Instances in one case: enough that starting a case costs little, few enough that workers share the work."""
 
 

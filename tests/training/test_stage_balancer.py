@@ -31,7 +31,7 @@ def every_division(count: int, stages: int) -> list[tuple[int, ...]]:
     ]
 
 
-@in_blocks("seed", range(200), kept=2)
+@in_blocks("seed", range(200), kept=4)
 def test_a_division_is_the_best_of_all(seed: int) -> None:
     """The longest stage, then the sum; stages of any speed, some of which have no room for many blocks."""
     random = Random(seed)
@@ -57,7 +57,7 @@ def test_a_division_is_the_best_of_all(seed: int) -> None:
         assert value(found) == pytest.approx(best)
 
 
-@in_blocks("seed", range(60), kept=1)
+@in_blocks("seed", range(60), kept=2)
 def test_no_division_takes_less_than_the_bound_of_all(seed: int) -> None:
     """Else a search would be left out that finds something."""
     random = Random(seed)

@@ -7,7 +7,7 @@ from tests.support.transition.instances import best_counts, random_case
 from torchsplit_core.transition import plan_transition, transition_fault
 
 
-@in_blocks("seed", range(300), kept=5)
+@in_blocks("seed", range(300), kept=10)
 def test_counts_equal_those_of_trying_everything(seed):
     plan, state = random_case(seed)
     outcome = plan_transition(plan, state)

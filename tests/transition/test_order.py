@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.seeds import in_blocks
 from tests.support.transition.instances import plan_of, random_case, tenant
+from torchsplit_core.hardware.host_state.assignment import FleetMatching
 from torchsplit_core.transition import ChangeTimes, plan_transition
-from torchsplit_core.transition.assignment import FleetMatching
 from torchsplit_core.transition.order import best_order, evaluate
 from torchsplit_core.transition.parts import parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs

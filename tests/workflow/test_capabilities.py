@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.gloo import run_files
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
 from torchsplit_core.cli.command import main
@@ -98,7 +96,7 @@ def test_what_is_said_to_be_exported_runs_as_a_file(names: list[str], tmp_path: 
         TINY, (StrategyNodes(1, 4, "A100-40GB"),), TrainingJob(8, "fp32"), StrategyFix(), 1
     )
     candidate = search_strategy(request).candidates[0]
-    runs: list[str] = []
+    files: list[tuple[int, Path]] = []
     for place, name in enumerate(names):
         choices, precision = COMBINATIONS[name]
         file = tmp_path / f"cell{place}.py"
@@ -106,13 +104,10 @@ def test_what_is_said_to_be_exported_runs_as_a_file(names: list[str], tmp_path: 
         asked = replace(request, model=sizes, training=TrainingJob(8, precision))
         fields = {field: getattr(choices, field) for field in choices.__dataclass_fields__}
         file.write_text(script(asked, replace(candidate, **fields, devices=choices.devices)))
-        runs += ["1", str(file), str(choices.devices), str(file)]
-    command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(lines) == 2 * len(names)
-    for name, alone, several in zip(names, lines[::2], lines[1::2], strict=True):
-        assert not any([*alone[0], *several[0]]), f"{name}: {alone[1]} {several[1]}"
-        losses = [[float(loss) for loss in re.findall(r"loss (\S+)", text)] for _, text in (alone, several)]
+        files += [(1, file), (choices.devices, file)]
+    ended = run_files(files, steps=3)
+    for name, alone, several in zip(names, ended[::2], ended[1::2], strict=True):
+        assert not any([*alone.codes, *several.codes]), f"{name}: {alone.text} {several.text}"
+        losses = [[float(loss) for loss in re.findall(r"loss (\S+)", run.text)] for run in (alone, several)]
         close = CLOSE.get(COMBINATIONS[name][1], 2e-4)
         assert len(losses[0]) == 3 and losses[1] == pytest.approx(losses[0], abs=close), name

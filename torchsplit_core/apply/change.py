@@ -167,7 +167,14 @@ def _start(
         for gpu in gpus
     )
     journal = ApplyJournal(
-        change.host, change.plan_sha256, "new", 0, None, replace(change.state, gpus=known), change.transition
+        change.host,
+        change.plan_sha256,
+        "new",
+        0,
+        None,
+        replace(change.state, gpus=known),
+        change.transition,
+        settings.switch_mig_mode,
     )
     check_coverage(
         steps, [after[step.gpu] for step, after in zip(steps, standings[1:], strict=True)], settings
@@ -179,7 +186,12 @@ def _start(
 def _run(
     nvml: Nvml, journal: ApplyJournal, path: Path, settings: ApplySettings, report: Report
 ) -> ApplyJournal:
-    """Go step by step to the journal's goal, from wherever it and the host stand."""
+    """Go step by step to the journal's goal, from wherever it and the host stand.
+
+    MIG mode that was switched on the way there is switched back without being asked again.
+    """
+    settings = replace(settings, switch_mig_mode=settings.switch_mig_mode or journal.switches_mig_mode)
+    journal = replace(journal, switches_mig_mode=settings.switch_mig_mode)
     gpus = {gpu.id: gpu for gpu in journal.state.gpus}
     steps = journal.transition.steps
     standings = all_standings(journal.state.gpus, steps)
@@ -217,6 +229,7 @@ def _restore_lost(
     low = journal.position if journal.doing is None else journal.doing
     high = journal.position if journal.doing is None else journal.doing + 1
     lower, upper = standings[low], standings[high]
+    doing = None if journal.doing is None else journal.transition.steps[journal.doing]
     for gpu in journal.state.gpus:
         present = read_host(nvml, [gpu]).get(gpu.id)
         if present is None:
@@ -226,7 +239,11 @@ def _restore_lost(
         unknown = sorted(
             {item.place for item in present.instances} - (before | after), key=lambda item: item.start
         )
-        surprise = modes[0] if all(modes) else None
+        # A switch of the mode that was cut off may wait for its reset.
+        is_switching = (
+            present.is_pending and doing is not None and doing.gpu == gpu.id and doing.start is None
+        )
+        surprise = modes[0] if all(modes) and not is_switching else None
         if unknown:
             surprise = (
                 f"{slice_name(unknown[0].profile, unknown[0].start)} of {gpu.id} is there and should not be"

@@ -16,6 +16,7 @@ from torchsplit_core.apply.hosts import PresentGpu, driver_faults, read_host
 from torchsplit_core.apply.standing import Standing, place_of, step_words, tenant_words
 from torchsplit_core.hardware import Nvml, NvmlFault, gpu_type
 from torchsplit_core.hardware.cuda_causes import HOLDERS_HINT
+from torchsplit_core.hardware.mig_commands import mode_commands
 from torchsplit_core.hardware.nvml import pids
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -34,17 +35,22 @@ DRAIN_S = 60.0
 _POLL_S = 0.2
 _RETRIES, _RETRY_S = 20, 0.1
 """The driver calls an instance in use for some tenths of a second after its last process (findings of users)."""
+_PURPOSES = {"destroy": "to be destroyed", "stop": "to be left"}
 _SHOWN_OUTPUT = 400
 """Characters of a failed hook's output that the fault shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplySettings:
-    """The commands that stop and start a tenant (None: the user does it), and how long a step waits for processes."""
+    """The commands that stop and start a tenant (None: the user does it), and how long a step waits for processes.
+
+    `switch_mig_mode`: MIG mode is switched too, which resets the GPU where its type needs that.
+    """
 
     on_stop: str | None = None
     on_start: str | None = None
     drain_s: float = DRAIN_S
+    switch_mig_mode: bool = False
 
 
 Report = Callable[[str], None]
@@ -70,8 +76,10 @@ def perform(
         _destroy(nvml, gpu.id, place_of(step), present)
     elif step.action == "create":
         create(nvml, gpu, place_of(step), present)
+    elif settings.switch_mig_mode:
+        _switch_mode(nvml, gpu, step, present, settings, report)
     else:
-        _check_mode(step, present)
+        _check_mode(gpu, step, present)
 
 
 def check_coverage(
@@ -207,7 +215,7 @@ def _wait_until_idle(
             return
         named = f"process{'es' if len(running) > 1 else ''} {', '.join(map(str, running))}"
         if time.monotonic() >= deadline:
-            purpose = "to be destroyed" if step.action == "destroy" else "to be left"
+            purpose = _PURPOSES.get(step.action, "whose MIG mode is to be switched")
             runs = "a process runs" if len(running) == 1 else "processes run"
             raise InputFault(
                 step.gpu,
@@ -229,17 +237,54 @@ def _processes(nvml: Nvml, step: TransitionStep, present: PresentGpu) -> tuple[i
     return () if instance is None else pids(item for item in running if item.gpu_instance_id == instance.id)
 
 
-def _check_mode(step: TransitionStep, present: PresentGpu) -> None:
-    """MIG mode is switched by the user: on many cards that needs a reset of the GPU, which ends all that uses it."""
+def _check_mode(gpu: StateGpu, step: TransitionStep, present: PresentGpu) -> None:
+    """Unless asked for, MIG mode is left to the user: on some types it takes a reset, which ends what runs there."""
     is_wanted = step.action == "enable_mig"
     if bool(present.mig_enabled) == is_wanted and not present.is_pending:
         return
-    at = f"nvidia-smi -i {present.index}"
+    wanted = "on" if is_wanted else "off"
     raise InputFault(
         step.gpu,
-        f"MIG mode is {_mode_words(present)}, and TorchSplit does not switch it",
-        f"Run `{at} -mig {int(is_wanted)}`, where it is then pending also `{at} --gpu-reset`, and apply again.",
+        f"MIG mode is {_mode_words(present)}, the plan needs it {wanted}, and without --switch-mig-mode apply does not "
+        "switch it",
+        f"Run `{mode_commands(gpu.type, present.index, is_on=is_wanted)}` and apply again, or add --switch-mig-mode.",
     )
+
+
+def _switch_mode(
+    nvml: Nvml,
+    gpu: StateGpu,
+    step: TransitionStep,
+    present: PresentGpu,
+    settings: ApplySettings,
+    report: Report,
+) -> None:
+    """Switch MIG mode once no process is on the GPU, and reset it where the mode waits for that."""
+    is_wanted = step.action == "enable_mig"
+    if bool(present.mig_enabled) == is_wanted and not present.is_pending:
+        return
+    _wait_until_idle(nvml, step, present, settings.drain_s, report)
+    with driver_faults(step.gpu):
+        if nvml.gpu(present.index).mig_pending is not is_wanted:
+            nvml.set_mig_mode(present.index, is_wanted)
+    present = read_host(nvml, [gpu])[gpu.id]
+    if present.is_pending:
+        report(f"{step_words(step)}: waits for a reset of the GPU, which is done now")
+        try:
+            nvml.reset_gpu(present.index)
+        except NvmlFault as fault:
+            raise InputFault(
+                step.gpu,
+                f"its reset, for which MIG mode waits, was refused: {fault.words}",
+                f"Stop the services that hold the GPU (nvsm, dcgm, nvidia-persistenced). {HOLDERS_HINT}",
+            ) from fault
+        present = read_host(nvml, [gpu])[gpu.id]
+    if bool(present.mig_enabled) != is_wanted or present.is_pending:
+        raise InputFault(
+            step.gpu,
+            f"MIG mode is {_mode_words(present)} after it was switched",
+            f"Run `{mode_commands(gpu.type, present.index, is_on=is_wanted)}`.",
+        )
 
 
 def _mode_words(present: PresentGpu) -> str:

@@ -28,6 +28,7 @@ class ApplyJournal:
     """A change of one host. `state`: its GPUs before the first step, all with UUIDs; `transition`: its steps only.
 
     `position` steps are done. `doing`: the index of the step under way or cut off, which may be done in part.
+    `switches_mig_mode`: MIG mode may be switched, and so switched back.
     """
 
     host: str
@@ -37,6 +38,7 @@ class ApplyJournal:
     doing: int | None
     state: HostState
     transition: Transition
+    switches_mig_mode: bool = False
 
     @property
     def is_finished(self) -> bool:
@@ -89,6 +91,7 @@ def write_journal(journal: ApplyJournal, path: Path) -> None:
         "goal": journal.goal,
         "position": journal.position,
         "doing": journal.doing,
+        "switches_mig_mode": journal.switches_mig_mode,
         "state": json.loads(files.write_text(journal.state)),
         "transition": json.loads(files.write_text(journal.transition)),
     }
@@ -141,8 +144,19 @@ def _parsed(data: Any) -> ApplyJournal:
         value = data[key]
         if not (key == "doing" and value is None) and not (type(value) is int and 0 <= value <= most):
             raise ValueError(f"{key} is {quoted(value)}, not a number from 0 to {most}")
+    # Journals of earlier versions have no such key.
+    switches = data.get("switches_mig_mode", False)
+    if not isinstance(switches, bool):
+        raise ValueError(f"switches_mig_mode is {quoted(switches)}, neither true nor false")
     return ApplyJournal(
-        data["host"], data["plan_sha256"], data["goal"], data["position"], data["doing"], state, transition
+        data["host"],
+        data["plan_sha256"],
+        data["goal"],
+        data["position"],
+        data["doing"],
+        state,
+        transition,
+        switches,
     )
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core.apply.change import HostChange
 from torchsplit_core.apply.execution import ApplySettings
+from torchsplit_core.apply.hosts import is_gpu
 from torchsplit_core.apply.journal import ApplyJournal, finished_words
 from torchsplit_core.apply.standing import inverse, step_words
+from torchsplit_core.hardware.catalogue import mode_needs_reset
+from torchsplit_core.hardware.gpu_ids import device_indices
+from torchsplit_core.hardware.mig_commands import mode_commands
 from torchsplit_core.transition import transition_table
-from torchsplit_core.values import TransitionStep
+from torchsplit_core.values import StateGpu, TransitionStep
 
 UNTESTED = "Untested on hardware: it ran only on replayed listings."
 
@@ -28,7 +33,7 @@ def change_text(change: HostChange, settings: ApplySettings, others: Sequence[st
         *transition_table(change.transition),
         "",
     ]
-    lines += _means(steps, settings)
+    lines += _means(steps, change.state.gpus, settings)
     if others:
         lines.append(
             f"steps of {', '.join(others)} belong to the same transition: each host applies its own, and the order "
@@ -46,7 +51,9 @@ def undo_text(journal: ApplyJournal, settings: ApplySettings) -> str:
     steps = [inverse(step) for step in reversed(journal.transition.steps[:position])]
     lines = [f"{journal.host}: back to the state before; dry run, nothing is changed. {UNTESTED}"]
     lines += [f"{number}  {step_words(step)}" for number, step in enumerate(steps, 1)]
-    return "\n".join((*lines, *_means(steps, settings), _how_to(journal.host))) + "\n"
+    if journal.switches_mig_mode:
+        settings = replace(settings, switch_mig_mode=True)
+    return "\n".join((*lines, *_means(steps, journal.state.gpus, settings), _how_to(journal.host))) + "\n"
 
 
 def status_text(journal: ApplyJournal, path: Path) -> str:
@@ -63,8 +70,9 @@ def status_text(journal: ApplyJournal, path: Path) -> str:
     )
 
 
-def _means(steps: Sequence[TransitionStep], settings: ApplySettings) -> list[str]:
-    """Who does what of the steps that is not the driver's."""
+def _means(steps: Sequence[TransitionStep], gpus: Sequence[StateGpu], settings: ApplySettings) -> list[str]:
+    """Who does what of the steps that is not the driver's. `gpus`: of the host."""
+    types = {gpu.id: gpu.type for gpu in gpus if is_gpu(gpu)}
     actions = {step.action for step in steps}
     lines = []
     if "stop" in actions:
@@ -79,8 +87,18 @@ def _means(steps: Sequence[TransitionStep], settings: ApplySettings) -> list[str
             if settings.on_start
             else "starts: by you (--on-start: a command)"
         )
-    if actions & {"enable_mig", "disable_mig"}:
-        lines.append("MIG mode: by you (nvidia-smi -mig, and a reset where it is pending), then apply again")
+    switched = [step for step in steps if step.action in ("enable_mig", "disable_mig")]
+    if switched and settings.switch_mig_mode:
+        reset = sorted({step.gpu for step in switched if mode_needs_reset(types.get(step.gpu))})
+        also = f", with a reset of {', '.join(reset)}" if reset else ""
+        lines.append(f"MIG mode: switched once no process runs on the GPU{also}")
+    elif switched:
+        lines.append("MIG mode: by you, at that step, then apply again (or all at once: --switch-mig-mode):")
+        indices = device_indices(list(types))
+        lines += [
+            f"  {mode_commands(types[step.gpu], indices[step.gpu], is_on=step.action == 'enable_mig')}"
+            for step in switched
+        ]
     return lines
 
 

@@ -36,7 +36,8 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     yield _format_proof(outcome)
     if outcome.touched_gpus is not None:
         most = request.objective.max_touched_gpus
-        yield f"GPUs with other instances or tenants than now: {outcome.touched_gpus}, at most {most} allowed"
+        allowed = "" if most is None else f", at most {most} allowed"
+        yield f"GPUs with other instances or tenants than now: {outcome.touched_gpus}{allowed}"
     yield from filter(None, (describe_tiers(request, outcome), describe_cost(request, outcome)))
     if outcome.status in ("optimal", "feasible"):
         yield from _confidence_lines(request, outcome)

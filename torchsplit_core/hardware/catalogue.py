@@ -62,6 +62,17 @@ def gpu_type(name: str) -> GpuType:
     raise InputFault("", f"unknown GPU type {quoted(name)}", f"{named} {cpus}")
 
 
+_MODE_NEEDS_RESET = ("A30", "A100")
+
+
+def mode_needs_reset(name: str | None) -> bool:
+    """Whether a change of MIG mode waits for a reset of the GPU: on Ampere. From Hopper on it takes effect at once.
+
+    Source: NVIDIA MIG User Guide, "Deployment Considerations" and "Enable MIG Mode".
+    """
+    return name is not None and name.partition("-")[0] in _MODE_NEEDS_RESET
+
+
 def profile_cores(profile: str) -> int | None:
     """The number of cores in the name of a CPU profile: 4 for `4c`; None if it names none."""
     match = re.fullmatch(r"([1-9]\d{0,3})c", profile)

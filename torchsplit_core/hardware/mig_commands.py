@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchsplit_core.hardware.catalogue import gpu_type
+from torchsplit_core.hardware.catalogue import gpu_type, mode_needs_reset
 from torchsplit_core.hardware.discovery import HostGpu
 from torchsplit_core.hardware.layouts import creation_order, place_layout
 from torchsplit_core.values import GpuType, InputFault, Layout
@@ -45,6 +45,12 @@ def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
     if not gpu.mig_enabled:
         lines.append(f"{at} -mig 0")
     return tuple(lines)
+
+
+def mode_commands(kind: str, index: int, *, is_on: bool) -> str:
+    """The commands that switch MIG mode of the GPU with this index, joined by &&; `kind` is of the catalogue."""
+    at = f"sudo nvidia-smi -i {index}"
+    return f"{at} -mig {int(is_on)}" + (f" && {at} --gpu-reset" if mode_needs_reset(kind) else "")
 
 
 def creation_line(index: int, placed: Sequence[tuple[str, int]], *, compute: bool = True) -> str:

@@ -161,6 +161,12 @@ class Nvml(Protocol):
     def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
         """Remove a GPU instance; "in_use" while it has compute instances."""
 
+    def set_mig_mode(self, index: int, is_on: bool) -> None:
+        """Switch MIG mode, at once or (`mig_pending`) with the next reset; "in_use" while the GPU has instances."""
+
+    def reset_gpu(self, index: int) -> None:
+        """Reset the GPU, which a pending MIG mode waits for; "in_use" while something holds it."""
+
 
 def sorted_processes(pairs: Iterable[tuple[int, int | None]]) -> tuple[GpuProcess, ...]:
     """Processes of (id, GPU instance), each once; a process that is also listed with its instance is there alone."""

@@ -58,6 +58,10 @@ _REASONS = {
 }
 
 
+RESET_S = 120.0
+"""The longest wait for the reset of a GPU."""
+
+
 class DriverNvml:
     """`Nvml` of this machine. Create it with `open_driver`, which also ends the library's session."""
 
@@ -186,6 +190,24 @@ class DriverNvml:
         lib = self._lib
         instance = self._call(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
         self._call(lib.nvmlGpuInstanceDestroy, instance)
+
+    def set_mig_mode(self, index: int, is_on: bool) -> None:
+        """Untested on hardware. Whether it took effect at once is for the listing to say."""
+        self._call(self._lib.nvmlDeviceSetMigMode, self._handle(index), int(is_on))
+
+    def reset_gpu(self, index: int) -> None:
+        """By nvidia-smi, since the library has no call for it. Untested on hardware."""
+        import subprocess
+
+        command = ["nvidia-smi", "--gpu-reset", "-i", self.gpu(index).uuid]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RESET_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NvmlFault("other", f"{' '.join(command)} did not run: {error}") from error
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip()
+            kind: NvmlKind = "in_use" if "in use" in said.lower() else "other"
+            raise NvmlFault(kind, f"{' '.join(command)} says: {said}")
 
     def _handle(self, index: int) -> Any:
         return self._call(self._lib.nvmlDeviceGetHandleByIndex, index)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.hardware.catalogue import gpu_type
+from torchsplit_core.hardware.catalogue import gpu_type, mode_needs_reset
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.hardware.nvml import (
     ComputeInstanceListing,
@@ -47,6 +47,7 @@ class ReplayNvml:
     A file: `{"format": "torchsplit.nvml_replay", "version": 1, "source": where the listing is from,
     "permission": whether the caller is an administrator, "gpus": [{"name", "uuid", "memory_mib",
     "pci_device_id", "type": name of the catalogue or null, "mig": "on", "off" or null without MIG mode,
+    "mig_pending" (may be absent): the mode after the next reset, "held" (may be absent): a reset is refused,
     "lost": fallen off the bus, "state": fields of GpuState or {}, "processes": [{"pid", "gpu_instance": id
     or null}], "instances": [{"id", "profile", "start", "compute_instance": id or null, "uuid"}]}]}`.
     Raises InputFault for a file of another form.
@@ -68,7 +69,9 @@ class ReplayNvml:
         item = _gpu(self._read(), index)
         on = None if item["mig"] is None else item["mig"] == "on"
         memory = item["memory_mib"] * MIB
-        return GpuListing(index, item["name"], item["uuid"], memory, item["pci_device_id"], on, on)
+        pending = item.get("mig_pending")
+        next_on = on if pending is None else pending == "on"
+        return GpuListing(index, item["name"], item["uuid"], memory, item["pci_device_id"], on, next_on)
 
     def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
         item = _gpu(self._read(), index)
@@ -155,6 +158,26 @@ class ReplayNvml:
         item["instances"].remove(entry)
         self._write(data)
 
+    def set_mig_mode(self, index: int, is_on: bool) -> None:
+        data = self._read()
+        item = _gpu(data, index)
+        _check_permission(data)
+        if item["mig"] is None:
+            raise NvmlFault("not_supported", "Not Supported")
+        if item["instances"]:
+            raise NvmlFault("in_use", "In use by another client")
+        item["mig_pending" if mode_needs_reset(item["type"]) else "mig"] = "on" if is_on else "off"
+        self._write(data)
+
+    def reset_gpu(self, index: int) -> None:
+        data = self._read()
+        item = _gpu(data, index)
+        _check_permission(data)
+        if item["processes"] or item.get("held"):
+            raise NvmlFault("in_use", "In use by another client")
+        item["mig"] = item.pop("mig_pending", None) or item["mig"]
+        self._write(data)
+
     def _changeable_gpu(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
         data = self._read()
         item = _gpu(data, index)
@@ -209,6 +232,8 @@ def _check(data: Mapping[str, Any]) -> None:
             raise ValueError("mig is not on, off or null, or is on without a type of the catalogue")
         if type(item["memory_mib"]) is not int or not 0 <= item["memory_mib"] <= MOST_MIB:
             raise ValueError(f"memory_mib is no whole number from 0 to {MOST_MIB}")
+        if item.get("mig_pending") not in ("on", "off", None):
+            raise ValueError("mig_pending is not on, off or null")
         if item["instances"] and item["mig"] != "on":
             raise ValueError("a GPU has instances where MIG is off")
         placed = [PlacedProfile(entry["profile"], int(entry["start"])) for entry in item["instances"]]

@@ -213,7 +213,8 @@ class RunHereParameters(JobParameters):
 @dataclass(frozen=True, slots=True)
 class ApplyParameters(JobParameters):
     """Apply the stored plan of that name, whose text has the SHA-256 `plan_sha256`, to the GPUs of this host, which the
-    `state` (the text of its file) calls `host`. The rest is as for `plan_transition`; `has_request`: with the request.
+    `state` (the text of its file) calls `host`. `on_stop`, `on_start` (empty: the user does it) and `switch_mig_mode`
+    are as in `ApplySettings`, the rest is as for `plan_transition`; `has_request`: with the request.
     """
 
     request: str
@@ -224,6 +225,9 @@ class ApplyParameters(JobParameters):
     evict_foreign: bool = False
     start_s: float = 20.0
     has_request: bool = True
+    on_stop: str = ""
+    on_start: str = ""
+    switch_mig_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)

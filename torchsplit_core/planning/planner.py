@@ -247,9 +247,16 @@ def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
 
 
 def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The verified outcome on canonical layouts, with the time of the verification; InternalFault if it fails."""
+    """The verified outcome on canonical layouts and near what runs now, with the time of the verification.
+
+    Raises InternalFault if it fails.
+    """
     begun = time.perf_counter()
     outcome = canonicalised(request, outcome)
+    if request.current is not None:
+        from torchsplit_core.planning.outcome.near_current import near_current
+
+        outcome = near_current(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.transition.fleet_names import fleet_state, names_by_plan
     from torchsplit_core.transition.solve import plan_transition
     from torchsplit_core.transition.state import check_state, read_state, state_of_plan
     from torchsplit_core.transition.table import step_rows, transition_table
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangeTimes",
     "check_state",
+    "fleet_state",
+    "names_by_plan",
     "plan_transition",
     "read_state",
     "state_after",
@@ -30,6 +33,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
+        "fleet_names": "fleet_state names_by_plan",
         "solve": "plan_transition",
         "state": "check_state read_state state_of_plan",
         "table": "step_rows transition_table",

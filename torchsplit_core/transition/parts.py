@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.assignment import Match, is_mig_on
 from torchsplit_core.hardware.host_state.validity import has_mig, tenant_key
-from torchsplit_core.transition.assignment import Match, is_mig_on
 from torchsplit_core.transition.times import ChangeTimes
 from torchsplit_core.values import (
     WHOLE_GPU,

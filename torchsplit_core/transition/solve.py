@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.hardware.host_state.validity import check_state, has_mig
-from torchsplit_core.transition.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs, timelines

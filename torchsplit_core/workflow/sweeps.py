@@ -38,9 +38,11 @@ def sweep(
     """Plan the request at every value, two at a time, and compare the plans.
 
     Each point may search for its share of `time_limit_s` but never longer than the request's own limit.
-    `known` plans are reused; `on_plan` gets each new one as (value, outcome, its search limit in seconds).
+    `known` plans are reused; `on_plan` gets each new one as (value, outcome, its search limit in
+    seconds), and again where the plan of a stricter limit of touched GPUs is better.
     Raises InputFault for an invalid request, target or value.
     """
+    from torchsplit_core.planning.sweep.stricter_limit import stricter_plans
     from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s
 
     requests = dict(sweep_requests(request, what))
@@ -55,8 +57,11 @@ def sweep(
     def record(position: int, outcome: PlanOutcome) -> None:
         value = open_values[position]
         outcomes[value] = outcome
+        better = stricter_plans(requests, outcomes) if what.parameter == "touched_gpus" else {}
+        outcomes.update(better)
         if on_plan is not None:
-            on_plan(value, outcome, limit_s)
+            for changed in dict.fromkeys((value, *better)):
+                on_plan(changed, outcomes[changed], limit_s)
         progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
 
     progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))

@@ -32,17 +32,42 @@ def render(
     """The dry run of each host; the act where this server runs on one of them. `plan_sha256`: of the plan's text."""
     server = socket.gethostname()
     hosts = [server if host is None else host for host in hosts_of(state)]
+    settings = _settings(name, outcome)
     opened = st.expander("On the hosts: dry run and command", key="apply-dry", on_change="rerun")
     if opened.open:
         with opened:
             for host in hosts:
                 change = HostChange.of(outcome, state, host, plan_sha256)
                 others = [other for other in hosts if other != host]
-                text = change_text(change, ApplySettings(), others if len(hosts) > 1 else ())
+                text = change_text(change, settings, others if len(hosts) > 1 else ())
                 st.code(text, language=None, height="content", wrap_lines=True)
-            st.code(command("apply", name, options, has_request=has_request), language=None, wrap_lines=True)
+            line = command("apply", name, options, settings, has_request=has_request)
+            st.code(line, language=None, wrap_lines=True)
     if has_gpus and server in hosts and any(point_type(gpu.type) == gpu.type for gpu in state.gpus):
-        _act(workspace, name, plan_sha256, state, server, options, has_request=has_request)
+        _act(workspace, name, plan_sha256, state, server, options, settings, has_request=has_request)
+
+
+def _settings(name: str, outcome: Transition) -> ApplySettings:
+    """Who stops and starts tenants, and whether MIG mode is switched, as the command has it."""
+    actions = {step.action for step in outcome.steps}
+    commands: dict[str, str] = {}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for action, example in (
+            ("stop", "systemctl stop model-$TORCHSPLIT_MODEL"), ("start", "start-model $TORCHSPLIT_UUID"),
+        ):  # fmt: skip
+            if action in actions:
+                commands[action] = st.text_input(
+                    f"Command that {action}s a tenant", key=f"apply-on-{action} {name}", persist_state="session",
+                    placeholder="none: by you", width=320,
+                    help=f"Run by /bin/sh on the host, once for each tenant that {action}s, for example {example}. "
+                    "TORCHSPLIT_MODEL, _VARIANT, _STAGE, _BATCH_SIZE, _PROCESSES, _SHARE, _GPU, _PROFILE, _START and "
+                    "_UUID say which.",
+                ).strip()  # fmt: skip
+        switch = bool(actions & {"enable_mig", "disable_mig"}) and st.checkbox(
+            "Switch MIG mode", key=f"apply-mode {name}", persist_state="session",
+            help="Where the plan needs it and no process runs on the GPU. A100 and A30 are reset for it.",
+        )  # fmt: skip
+    return ApplySettings(commands.get("stop") or None, commands.get("start") or None, switch_mig_mode=switch)
 
 
 def _act(
@@ -52,6 +77,7 @@ def _act(
     state: HostState,
     host: str,
     options: ChangeOptions,
+    settings: ApplySettings,
     *,
     has_request: bool,
 ) -> None:
@@ -60,9 +86,9 @@ def _act(
         st.info("Others can reach this server, so it changes no GPU: run the command on the host.")
         return
     st.caption(
-        "Only what differs is changed. Tenants are yours to stop and start: each step waits up to a minute for the "
-        "processes of its instance to end, and the change stops at the first surprise. torchsplit apply --status says "
-        "where it stands, --undo goes back."
+        "Only what differs is changed. Without commands above tenants are yours to stop and start: each step waits up "
+        "to a minute for the processes of its instance to end, and the change stops at the first surprise. torchsplit "
+        "apply --status says where it stands, --undo goes back."
     )
     last = jobs.newest(workspace, APPLY, name)
     if last is not None and last.state == "done" and last.result["plan_sha256"] == plan_sha256:
@@ -83,7 +109,7 @@ def _act(
         with frame.fault_boundary():
             parameters = ApplyParameters(
                 name, plan_sha256, write_text(state), host, options.prefer == "loss", options.evict, options.start_s,
-                has_request,
+                has_request, settings.on_stop or "", settings.on_start or "", settings.switch_mig_mode,
             )  # fmt: skip
             jobs.start(workspace, f"Apply {name} on {host}", APPLY, parameters)
             st.rerun()

@@ -26,7 +26,8 @@ from torchsplit_core.planning.sweep.points import (
     sweep_requests,
 )
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import HostState, InputFault, PlanOutcome, PlanRequest, Transition, quoted
+from torchsplit_core.transition import fleet_state
+from torchsplit_core.values import HostState, InputFault, PlanOutcome, PlanRequest, Transition
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore
 
@@ -47,7 +48,8 @@ def render(
     """The curve of this scenario from this state, or the button that plans it."""
     st.subheader("What each changed GPU buys", anchor=False)
     try:
-        current = fleet_state(request, state, outcome)
+        fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
+        current = fleet_state(fleet, state, {item.host_gpu: item.plan_gpu for item in outcome.mapping})
     except InputFault as reason:
         st.info(escape_markdown(str(reason)))
         return
@@ -115,29 +117,6 @@ def start(workspace: Workspace, name: str, request: PlanRequest) -> None:
     )
     parameters = SweepParameters(name, what.parameter, what.target, what.values, begun=True)
     jobs.start(workspace, f"Sweep {name}", SWEEP, parameters)
-
-
-def fleet_state(request: PlanRequest, state: HostState, outcome: Transition) -> HostState:
-    """The state with the ids of the request's fleet: the same ones, else those that the transition maps, else the next
-    free one of the type. An empty GPU that the fleet has no place for is left out; one in use raises InputFault."""
-    fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
-    if all(fleet.get(gpu.id) == gpu.type for gpu in state.gpus):
-        return HostState(state.gpus)
-    names = {mapped.host_gpu: mapped.plan_gpu for mapped in outcome.mapping}
-    free = {name: kind for name, kind in fleet.items() if name not in names.values()}
-    gpus = []
-    for gpu in state.gpus:
-        name = names.get(gpu.id) or next((other for other, kind in free.items() if kind == gpu.type), None)
-        if name is not None:
-            free.pop(name, None)
-            gpus.append(replace(gpu, id=name))
-        elif gpu.instances:
-            raise InputFault(
-                "What runs now",
-                f"has {quoted(gpu.id)}, a {gpu.type} in use that the scenario's fleet has no place for",
-                "Add it to the fleet to plan with few changes.",
-            )
-    return HostState(tuple(gpus))
 
 
 def _picture(name: str, stored: StoredSweep, points: Sequence[SweepPoint], working: bool) -> None:

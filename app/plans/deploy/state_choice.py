@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.plans.deploy import state_editor
 from app.session.workspace import read
 from app.shell import address, frame
 from torchsplit_core.hardware import NvmlFault, open_nvml
@@ -16,7 +17,7 @@ from torchsplit_core.hardware.host_state.from_texts import HostText, decode_text
 from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.planning.request.fleet_text import parse_fleet
 from torchsplit_core.transition import read_state
-from torchsplit_core.values import HostState, InputFault, PlanOutcome, StateGpu, quoted
+from torchsplit_core.values import HostState, InputFault, PlanOutcome, PlanRequest, StateGpu, quoted
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.untrusted_files import read_contract
@@ -30,8 +31,11 @@ HOST_S = 300.0
 FRESH_NAME = "state"
 
 
-def render(workspace: Workspace, plan: PlanOutcome) -> HostState | None:
-    """The choice and the form that adds a state; the chosen state, None where none is chosen or it cannot be read."""
+def render(
+    workspace: Workspace, scenario: str, plan: PlanOutcome, request: PlanRequest | None
+) -> HostState | None:
+    """The choice, the editor and the form that adds a state; the chosen state, None where none is chosen or it cannot
+    be read."""
     stored = workspace.artifacts()
     options = [NOTHING, *([HOST] if has_gpus() else [])]
     for kind in KIND_WORDS:
@@ -47,6 +51,17 @@ def render(workspace: Workspace, plan: PlanOutcome) -> HostState | None:
         if chosen == HOST and st.button("Read again", help="Ask this host's driver once more."):
             _host.clear()
             st.rerun()
+        label = "Set by hand" if chosen in (None, NOTHING) else "Edit by hand"
+        if st.button(
+            label, key="state-by-hand", disabled=state_editor.is_open(workspace, scenario),
+            help="GPUs, their slices and who runs there, on a map. What you save becomes a state of the workspace.",
+        ):  # fmt: skip
+            with frame.fault_boundary():
+                started = _read(workspace, chosen or NOTHING, plan)
+                kind, _, edited = (chosen or NOTHING).partition(":")
+                state_editor.open_draft(workspace, scenario, started, edited if kind == "host_state" else "")
+                st.rerun()
+    state_editor.render(workspace, scenario, plan, request)
     with st.expander("Add a state: a file of capture, or texts of nvidia-smi and mig-parted"):
         _add(workspace)
     if chosen is None:

@@ -49,7 +49,7 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome, request: PlanRequ
         with st.container(horizontal=True, vertical_alignment="center"):
             st.header("From today's state", anchor=False, width="content")
             widgets.badge("untested on hardware", "yellow")
-        state = state_choice.render(workspace, plan)
+        state = state_choice.render(workspace, name, plan, request)
         if state is None:
             st.write(
                 "Say what runs on the GPUs now, and you will see which slices stay, which stop and which are made, in "

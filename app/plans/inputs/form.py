@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app.plans import missing_points
-from app.plans.inputs import fleet, models, objective, pairs
+from app.plans.inputs import fleet, models, objective, pairs, running_now
 from app.plans.inputs.draft_editor import DraftEditor
 from app.session import scenario
 from app.session.draft import Draft, stored_profiles
@@ -28,11 +28,16 @@ FEW_ROWS = 16
 
 
 def render(
-    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None, shown: PlanOutcome | None
+    workspace: Workspace,
+    name: str,
+    stored: PlanRequest,
+    draft: Draft | None,
+    shown: PlanOutcome | None,
+    planned: PlanOutcome | None,
 ) -> None:
     """The fields of the request, with the draft's changes marked; edits change the draft at once.
 
-    `shown` is the plan on screen: what each model gets from it is beside its demand.
+    `shown` is the plan on screen: what each model gets from it is beside its demand. `planned` is the stored one.
     """
     editor = DraftEditor.open(workspace, name, stored, draft)
     # One query of the store.
@@ -54,6 +59,7 @@ def render(
     with st.container(border=True, key="inputs-objective"):
         st.header("Objective", anchor=False)
         objective.render(editor)
+    running_now.render(editor, planned)
 
 
 def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> None:

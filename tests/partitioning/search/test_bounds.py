@@ -81,7 +81,7 @@ def skipping(seed):
     return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), PartitionDevices(count, None, 1.0))
 
 
-@in_blocks("seed, make", itertools.product(range(60), (random_request, skipping)), kept=2)
+@in_blocks("seed, make", itertools.product(range(60), (random_request, skipping)), kept=4)
 def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
     request = make(seed)
     graph = contract(request)
@@ -107,7 +107,7 @@ def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
                 assert windows.low_ms[j] - 1e-9 <= taken <= windows.high_ms[j] + 1e-9
 
 
-@in_blocks("seed", range(60), kept=1)
+@in_blocks("seed", range(60), kept=2)
 def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
     graph = contract(wider(seed))
     whole = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60)

@@ -53,7 +53,7 @@ def test_only_offered_layouts_are_taken():
 
 
 @pytest.mark.slow
-@in_blocks("seed", range(30))
+@in_blocks("seed", range(30), kept=1)
 def test_what_tenants_get_stays_what_it_is(seed, monkeypatch):
     rng = random.Random(seed)
     models = tuple(

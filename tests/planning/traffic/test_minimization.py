@@ -39,7 +39,7 @@ def two(**options: object) -> PlanRequest:
 
 
 @pytest.mark.slow
-@in_blocks("seed", range(300), 3)
+@in_blocks("seed", range(300), 2)
 def test_whole_slices_equal_every_plan_looked_at(seed):
     request = routed(seed, KINDS[seed % len(KINDS)])
     expected, outcome = best_plan(request), plan(request, reasons=False)

@@ -58,6 +58,12 @@ def add_apply_command(command: Command) -> None:
         help="stops a tenant, which TORCHSPLIT_MODEL, _GPU, _PROFILE, _START, _UUID and others describe",
     )
     parser.add_argument("--on-start", metavar="COMMAND", help="starts a tenant, likewise")
+    parser.add_argument(
+        "--switch-mig-mode",
+        action="store_true",
+        help="switch MIG mode where the plan needs it and no process runs on the GPU, with a reset where its type "
+        "needs one (A100, A30); --undo switches it back",
+    )
 
 
 def _apply(options: argparse.Namespace) -> int:
@@ -153,7 +159,7 @@ def _status(options: argparse.Namespace) -> int:
 def _settings(options: argparse.Namespace) -> ApplySettings:
     from torchsplit_core.apply import ApplySettings
 
-    settings = ApplySettings(options.on_stop, options.on_start)
+    settings = ApplySettings(options.on_stop, options.on_start, switch_mig_mode=options.switch_mig_mode)
     if options.drain_s is None:
         return settings
     check_number("--drain-s", options.drain_s)

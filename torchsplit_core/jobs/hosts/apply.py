@@ -46,9 +46,12 @@ def apply_job(workspace: Workspace, parameters: ApplyParameters, progress: Progr
             evict_foreign=parameters.evict_foreign, times=ChangeTimes(start_s=parameters.start_s),
         )  # fmt: skip
 
+    settings = ApplySettings(
+        parameters.on_stop or None, parameters.on_start or None, switch_mig_mode=parameters.switch_mig_mode
+    )
     with host_driver("Apply the plan on the host of the GPUs.") as nvml:
         host = this_host(state, parameters.host, None, nvml)
-        done = apply_plan(nvml, plan, state, host, find_transition, default_folder(), ApplySettings(), report)
+        done = apply_plan(nvml, plan, state, host, find_transition, default_folder(), settings, report)
     if done.transition is not None and done.transition.status == "infeasible":
         raise InputFault("plan", f"cannot be reached: {done.transition.message}", "Nothing was changed.")
     return {

@@ -60,6 +60,11 @@ def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) ->
     candidate = evaluate(request, from_plan(gpus), bound_source).outcome
     if candidate is None or (bound_source is not None and not is_better(request, candidate, best)):
         return best
+    if request.current is not None and request.objective.max_touched_gpus is None:
+        # Imported where there is a state: SciPy takes longer than most edits.
+        from torchsplit_core.planning.outcome.near_current import near_current
+
+        candidate = near_current(request, candidate)
     return replace(candidate, warnings=candidate.warnings if bound_source is None else best.warnings)
 
 

@@ -48,6 +48,7 @@ def difference(before: PlanRequest, after: PlanRequest) -> tuple[RequestChange, 
     """
     return (
         *_fleet(before.gpus, after.gpus),
+        *_current(before, after),
         *_models(before.models, after.models),
         *_field_change("links", "link", before, after, ("link_gb_per_s",), "GB/s"),
         *_field_change("links", "network", before, after, ("network_gb_per_s",), "GB/s"),
@@ -93,6 +94,15 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         layouts = [format_layouts(entry.layouts) or "all" for entry in (was, now)]
         if layouts[0] != layouts[1]:
             yield RequestChange("fleet", f"layouts of {name}", *layouts)
+
+
+def _current(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
+    if before.current != after.current:
+        was, now = (
+            NOT_GIVEN if state is None else f"{len(state.gpus)} GPUs"
+            for state in (before.current, after.current)
+        )
+        yield RequestChange("fleet", "what runs now", was, "another state" if now == was else now)
 
 
 def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
@@ -205,6 +215,7 @@ def _objective(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChang
         ("penalty of memory", ("objective", "memory_violation_penalty"), ""),
         ("weight of separation", ("objective", "separation_weight"), ""),
         ("GPUs it survives", ("objective", "survives"), ""),
+        ("GPUs that may change", ("objective", "max_touched_gpus"), ""),
         ("search", ("solver", "time_limit_s"), "s"),
         ("plan at", ("solver", "plan_at"), ""),
     ):

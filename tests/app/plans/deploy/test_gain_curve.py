@@ -6,7 +6,7 @@ import pytest
 
 from app.format.glossary import explain
 from app.plans.deploy import gain_curve
-from app.plans.deploy.gain_curve import fleet_state, sentence
+from app.plans.deploy.gain_curve import sentence
 from tests.support.app.page import press, put_plan, said, turn_to
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
@@ -14,7 +14,7 @@ from torchsplit_core.jobs.job_kinds import SweepParameters
 from torchsplit_core.jobs.sweep import sweep_job
 from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.planning.sweep.points import SweepPoint, sweep_requests
-from torchsplit_core.transition import plan_transition, state_of_plan
+from torchsplit_core.transition import fleet_state, names_by_plan
 from torchsplit_core.values import FleetEntry, HostState, InputFault, StateGpu, StateInstance, ignore_progress
 from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore
 
@@ -114,18 +114,17 @@ def test_a_sweep_that_was_deleted_meanwhile_is_told(wide):
 
 
 def test_states_get_the_names_of_the_fleet():
-    asked = replace(request(), gpus=(FleetEntry(A100, count=2),))
+    fleet = {"gpu0": A100, "gpu1": A100}
     same = state("gpu1")
-    outcome = plan_transition(plan(), same)
-    assert fleet_state(asked, replace(same, captured_at="now"), outcome) == same
+    assert fleet_state(fleet, replace(same, captured_at="now"), {}) == same
     elsewhere = state("h/gpu0", "h/gpu1")
-    renamed = fleet_state(asked, elsewhere, plan_transition(plan(), elsewhere))
+    renamed = fleet_state(fleet, elsewhere, names_by_plan(plan(), elsewhere))
     assert sorted(gpu.id for gpu in renamed.gpus) == ["gpu0", "gpu1"]
     empty = HostState((*elsewhere.gpus, StateGpu("h/gpu2", A100)))
-    assert len(fleet_state(asked, empty, plan_transition(plan(), empty)).gpus) == 2
+    assert len(fleet_state(fleet, empty, names_by_plan(plan(), empty)).gpus) == 2
     three = state("h/gpu0", "h/gpu1", "h/gpu2")
     with pytest.raises(InputFault, match="that the scenario's fleet has no place for"):
-        fleet_state(asked, three, plan_transition(plan(), three))
+        fleet_state(fleet, three, names_by_plan(plan(), three))
 
 
 def point(value: float, objective: float | None, status: str = "optimal") -> SweepPoint:
@@ -147,7 +146,3 @@ def point(value: float, objective: float | None, status: str = "optimal") -> Swe
 )  # fmt: skip
 def test_the_sentence_names_the_fewest_gpus_that_bring_most(points, words):
     assert sentence(points).replace(THIN, " ").startswith(words)
-
-
-def test_states_of_plans_are_states_of_their_fleet():
-    assert fleet_state(request(), state_of_plan(plan()), plan_transition(plan(), state_of_plan(plan()))).gpus

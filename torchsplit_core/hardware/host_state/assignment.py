@@ -7,16 +7,16 @@ comes after, it is a linear assignment problem for each type, which SciPy solves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from torchsplit_core.hardware import gpu_type
-from torchsplit_core.hardware.host_state.validity import has_mig
-from torchsplit_core.transition.pairing import GpuPairing, Slices, pair_gpus, slices_of
+from torchsplit_core.hardware.catalogue import gpu_type
+from torchsplit_core.hardware.host_state.pairing import GpuPairing, Slices, pair_gpus, slices_of
+from torchsplit_core.hardware.host_state.validity import has_mig, tenant_key
 from torchsplit_core.values import WHOLE_GPU, HostState, PlannedGpu, PlanOutcome, StateGpu
 
 MOST_ALTERNATIVES = 200
@@ -111,16 +111,31 @@ class FleetMatching:
         return FleetAssignment(tuple(by_id[gpu.id] for gpu in self.state.gpus))
 
 
+def match_gpus(targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu]) -> tuple[Match, ...]:
+    """The best assignment of targets with slices to at least as many GPUs of their type, any to any: a match for every
+    host, in their order. Instances of others give way where they have to."""
+    problem = _TypeProblem(targets, hosts, evict=True)
+    columns = problem.best(touched=True)
+    assert columns is not None, "instances of others give way"
+    return tuple(problem.chosen(columns))
+
+
 class _TypeProblem:
     """The assignment of one type: rows are its GPUs of the host, columns those of the plan."""
 
     def __init__(self, targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu], evict: bool) -> None:
         self.targets, self.hosts = targets, hosts
-        sides = [(target, slices_of(target.slices)) for target in targets]
-        self.matches = [
-            [_match(host, present, target, planned, evict) for target, planned in sides]
-            for host in hosts
-            for present in [slices_of(host.instances)]
+        # Large fleets repeat a few GPUs: what a pair keeps is found once for each two contents.
+        host_kinds, self.host_numbers = _numbered([_content(host) for host in hosts])
+        target_kinds, self.target_numbers = _numbered([target.slices for target in targets])
+        present = [slices_of(hosts[first].instances) for first in host_kinds]
+        planned = [slices_of(targets[first].slices) for first in target_kinds]
+        self.kinds = [
+            [
+                _match(hosts[row], present[number], targets[column], planned[other], evict)
+                for other, column in enumerate(target_kinds)
+            ]
+            for number, row in enumerate(host_kinds)
         ]
         self.unused = [Match(host, None, None) for host in hosts]
         tenants = sum(len(item.tenants) for gpu in targets for item in gpu.slices)
@@ -132,24 +147,34 @@ class _TypeProblem:
         # The last digit prefers GPUs of the same id, which costs nothing and surprises nobody.
         self.weights = np.array(weights)
         # By row, column and criterion: what the pair brings beyond leaving the host's GPU unused.
-        self.gains = np.array(
-            [[self._criteria(row, column) for column in range(len(targets))] for row in range(len(hosts))],
+        by_kind = np.array(
+            [[self._criteria(match, self.unused[row]) for match in self.kinds[number]]
+             for number, row in enumerate(host_kinds)],
             dtype=np.float64,
-        ).reshape(len(hosts), len(targets), len(weights))
+        ).reshape(len(host_kinds), len(target_kinds), len(weights))  # fmt: skip
+        self.gains = by_kind[np.ix_(self.host_numbers, self.target_numbers)]
+        columns = {target.id: column for column, target in enumerate(targets)}
+        for row, host in enumerate(hosts):
+            if host.id in columns:
+                self.gains[row, columns[host.id], -1] = 1.0
 
-    def _criteria(self, row: int, column: int) -> tuple[int, ...]:
-        match = self.matches[row][column]
-        if match is None or match.pair is None or match.target is None:
+    def match(self, row: int, column: int) -> Match | None:
+        """What a pair leaves; None where it cannot be."""
+        like = self.kinds[self.host_numbers[row]][self.target_numbers[column]]
+        return None if like is None else replace(like, host=self.hosts[row], target=self.targets[column])
+
+    def _criteria(self, match: Match | None, unused: Match) -> tuple[int, ...]:
+        if match is None or match.pair is None:
             return (-8 * (len(self.hosts) + 1), 0, 0, 0, 0)
-        pair, saved = match.pair, self.unused[row].is_touched - match.is_touched
-        return (-pair.evicted, pair.untouched, pair.kept_instances, saved, match.target.id == match.host.id)
+        pair, saved = match.pair, unused.is_touched - match.is_touched
+        return (-pair.evicted, pair.untouched, pair.kept_instances, saved, 0)
 
     def best(self, touched: bool) -> list[int | None] | None:
         """The column of each row of the best assignment; None where there is none."""
         if len(self.targets) > len(self.hosts):
             return None
         rows, columns = linear_sum_assignment(self.gains @ self._weights(touched), maximize=True)
-        if any(self.matches[row][column] is None for row, column in zip(rows, columns, strict=True)):
+        if any(self.match(int(row), int(column)) is None for row, column in zip(rows, columns, strict=True)):
             return None
         chosen: list[int | None] = [None] * len(self.hosts)
         for row, column in zip(rows, columns, strict=True):
@@ -179,7 +204,7 @@ class _TypeProblem:
     def chosen(self, columns: Sequence[int | None]) -> Iterator[Match]:
         """The match of each row."""
         for row, column in enumerate(columns):
-            match = self.unused[row] if column is None else self.matches[row][column]
+            match = self.unused[row] if column is None else self.match(row, column)
             assert match is not None
             yield match
 
@@ -200,6 +225,28 @@ class _TypeProblem:
 
     def _weights(self, touched: bool) -> NDArray[np.float64]:
         return self.weights if touched else self.weights * np.array([1.0, 1.0, 1.0, 0.0, 1.0])
+
+
+def _content(host: StateGpu) -> Hashable:
+    """What makes GPUs of a host alike: all but names, UUIDs and figures of tenants."""
+    items = (
+        (item.profile, item.start, item.foreign, tuple(map(tenant_key, item.tenants or ())))
+        for item in host.instances
+    )
+    return host.mig_enabled, tuple(items)
+
+
+def _numbered(contents: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """The first place of each different content, and of every place the number of its content."""
+    numbers: dict[Hashable, int] = {}
+    firsts: list[int] = []
+    every: list[int] = []
+    for place, content in enumerate(contents):
+        if content not in numbers:
+            numbers[content] = len(firsts)
+            firsts.append(place)
+        every.append(numbers[content])
+    return firsts, every
 
 
 def _match(host: StateGpu, present: Slices, target: PlannedGpu, planned: Slices, evict: bool) -> Match | None:
