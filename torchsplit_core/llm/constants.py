@@ -53,7 +53,7 @@ class EngineConstants:
     """What the profiling step of a decoder with an image encoder holds for images; from one engine (Llama 4 Scout)."""
     logit_bytes: float = 22.0
     """Bytes of an entry of the logits while tokens are drawn: values, sorted ones, indices, sums."""
-    cached_questions: float = 0.5
+    cached_questions: float = 0.6
     """Share of the chats' questions that the cache holds already, fitted: see serving_estimates/trace.py."""
     text_pieces: float = 0.78
     """Pieces of text that a client receives for each token of a SentencePiece vocabulary, from three rows of
