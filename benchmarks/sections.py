@@ -288,8 +288,8 @@ BENCHMARKS = (
         "simulated to the token. Errors are |predicted - measured| / measured, ms. *Peaks alone*: the same engine with "
         "every peak reached and nothing beside; *family left out*: step times and first tokens times the mean error of "
         "the other families (a decoder on a GPU); *first stage known*: later stages of an experiment beside its first. "
-        "Three constants were chosen by these rows (see `torchsplit_core/llm/constants.py`), so that the errors from "
-        "sizes are those of a fit.",
+        "Constants come from kernels where these show them, and from these rows where not "
+        "(`torchsplit_core/llm/constants.py`), so that the errors from sizes are in part those of a fit.",
         ("--rows", "1"),
     ),
     Benchmark(

@@ -33,9 +33,9 @@ ADDED = (*FIGURES, *INTERVALS, "kv_blocks", "basis", "note")
 MOST_ROWS = 2000
 """Chosen: a row takes seconds."""
 DIGITS = 6
-SAME_ENGINE, OTHER_ENGINE = 0.03, 0.07
-"""Standard deviations of the logarithm of step times between two stages of one experiment, and between experiments of
-one kind: from the rows of benchmarks/data/llm_serving.csv. Those of first tokens are one and a half times as large."""
+STEP_DEVIATIONS, FIRST_TOKEN_DEVIATIONS = (0.03, 0.07), (0.045, 0.2)
+"""Standard deviations of the logarithms of step times and of times to the first token between two stages of one
+experiment, and between experiments of one kind: from the rows of benchmarks/data/llm_serving.csv."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +210,12 @@ def _correction(
         predicted = time_per_token(known, reckoned, constants)
         if measured is None or predicted is None:
             continue
-        beside = bool(row.experiment) and known.experiment == row.experiment
         step = math.log(measured / predicted)
-        deviation = SAME_ENGINE if beside else OTHER_ENGINE
-        steps.append((step, deviation))
+        apart = 0 if row.experiment and known.experiment == row.experiment else 1
+        steps.append((step, STEP_DEVIATIONS[apart]))
         ttft, expected = known.figures.get("ttft_mean_ms"), reckoned["ttft_mean_ms"]
         if ttft and expected and figures.keeps_up:
-            first_tokens.append((math.log(ttft / expected) - step, 1.5 * deviation))
+            first_tokens.append((math.log(ttft / expected) - step, FIRST_TOKEN_DEVIATIONS[apart]))
         if "itl_mean_ms" in known.figures and "e2e_mean_ms" in known.figures and known.requests is None:
             pieces.append(measured / known.figures["itl_mean_ms"])
     if not steps:
