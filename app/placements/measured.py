@@ -107,7 +107,7 @@ def _render_estimates(name: str, estimates: ServingEstimates) -> None:
         for column, (title, _) in zip(st.columns(3), FIGURES, strict=True):
             if points[title]:
                 with column:
-                    st.subheader(title, anchor=False)
+                    st.header(title, anchor=False)
                     chart = measured_serving(points[title], title, dark=widgets.is_dark())
                     alt = f"{title}, predicted over measured"
                     widgets.chart(chart, title, f"{name}.{title}", key=f"measured-{title}", alt=alt)

@@ -125,7 +125,7 @@ def test_nothing_that_serves_ends_with_3_and_says_what_is_nearest(capsys):
         (("llama-3.1-8b", "--output", "0"), "--output: is 0, below the least value 1"),
         (("llama-2-7b", "--output", "4000"), "1024 + 4000 tokens are more than"),
         (("llama-3.1-8b", "--max-model-len", "512"), "1024 + 256 tokens are more than the 512 of --max-model-len"),
-        (("llama-2-7b", "--max-model-len", "5000"), "--max-model-len: is 5000, more than the 4096 tokens of llama-2-7b"),
+        (("llama-2-7b", "--max-model-len", "5000"), "--max-model-len: is 5000, more than the 4096 tokens"),
         (("llama-3.1-8b", "--cached", "1024"), "--cached: is 1024, above the greatest value 1023"),
         (("llama-3.1-8b", "--rate", "0"), "--rate: is 0.0, not above 0"),
         (("llama-3.1-8b", "--rate", "nan"), "--rate: is nan, not a finite number"),
