@@ -10,7 +10,7 @@ from pathlib import Path
 from torchsplit_core.llm import EngineConstants
 from torchsplit_core.serving_estimates.prediction import Correction, predict_row
 from torchsplit_core.serving_estimates.row import ServingRow
-from torchsplit_core.serving_estimates.table import OTHER_ENGINE, read_rows, time_per_token
+from torchsplit_core.serving_estimates.table import read_rows, time_per_token
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.llm.decoder import DecoderSizes
 
@@ -45,7 +45,7 @@ def known_factors(
             f"has no row with figures of this model in this precision{why}",
             "Give measured rows of it (ttft_mean_ms and e2e_mean_ms, or itl_mean_ms), or leave the file out.",
         )
-    return {key: math.exp(_shrunk(known, constants.spread)) for key, known in errors.items()}, tuple(reasons)
+    return {key: math.exp(_shrunk(known, constants)) for key, known in errors.items()}, tuple(reasons)
 
 
 def _is_same(first: DecoderSizes, second: DecoderSizes) -> bool:
@@ -78,7 +78,7 @@ def _error(
     return None if predicted is None else math.log(measured / predicted)
 
 
-def _shrunk(errors: Sequence[float], prior: float) -> float:
-    """The mean of the errors beside one of 0 with the standard deviation `prior`, each by its precision."""
-    weight = 1 / OTHER_ENGINE**2
-    return sum(errors) * weight / (len(errors) * weight + 1 / prior**2)
+def _shrunk(errors: Sequence[float], constants: EngineConstants) -> float:
+    """The mean of the errors beside one of 0 for an engine without a known row, each by its precision."""
+    weight = 1 / constants.calibrated_spread**2
+    return sum(errors) * weight / (len(errors) * weight + 1 / constants.spread**2)

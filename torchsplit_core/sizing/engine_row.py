@@ -26,6 +26,8 @@ SAME = 1e-9
 """Relative: rates that differ by less are equal."""
 EXPERT_ROUNDS = 3
 """How often the sequences of a step and the experts that they choose are reckoned from each other."""
+MOST_SEQUENCES = 512
+"""Beyond as many, more requests would take longer than they make the rate more exact."""
 REQUESTS_A_SEQUENCE = 8
 """Least requests of a trial for each sequence that decodes, so that filling and emptying the engine count little."""
 
@@ -170,7 +172,7 @@ def simulation_request(
 
 def request_count(request: SizingRequest, sequences: float) -> int:
     """Requests of a trial in which so many sequences decode at once."""
-    return max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * sequences))
+    return max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * min(sequences, MOST_SEQUENCES)))
 
 
 def with_counts(request: SizingRequest, place: EnginePlace, row: SizingRow) -> SizingRow:

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.session.workspace import remember
+from app.shell import frame
 from app.shell.inputs import text_of
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.llm.config import read_config
@@ -151,7 +152,8 @@ def _model(stored: Mapping[str, Any], mark: str) -> dict[str, Any]:
     if model == CUSTOM_CONFIG:
         file = st.file_uploader("config.json", type=["json"], key=f"size-file {mark}", max_upload_size=1)
         if file is not None:
-            config = text_of(file.getvalue(), file.name)
+            with frame.fault_boundary():
+                config = text_of(file.getvalue(), file.name)
         elif config is not None:
             st.caption("The file of the last sizing is used.")
     return {"model": model, "config": config}
