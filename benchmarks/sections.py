@@ -281,6 +281,18 @@ BENCHMARKS = (
         ("--decoders", "bloom-176b"),
     ),
     Benchmark(
+        "LLM serving predicted from sizes",
+        "benchmarks.llm_serving_estimates",
+        "`estimate-serving` against measured stages of vLLM 0.15.1 on H100 and logs of 0.19.0 on RTX PRO 6000 and RTX "
+        "4090: a decoder's sizes and a GPU's peaks give the engine's memory and step times, and its requests are "
+        "simulated to the token. Errors are |predicted - measured| / measured, ms. *Peaks alone*: the same engine with "
+        "every peak reached and nothing beside; *family left out*: step times and first tokens times the mean error of "
+        "the other families (a decoder on a GPU); *first stage known*: later stages of an experiment beside its first. "
+        "Constants come from kernels where these show them, and from these rows where not "
+        "(`torchsplit_core/llm/constants.py`), so that the errors from sizes are in part those of a fit.",
+        ("--rows", "1"),
+    ),
+    Benchmark(
         "The simulator against simpy and ciw",
         "benchmarks.simulation_speed",
         "The same arrivals (Poisson) and constant service times for each, processor seconds without making the "

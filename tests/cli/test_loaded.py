@@ -80,6 +80,9 @@ COMMANDS = {
         # Tables alone: GPUs are counted by the names that Slurm has for them.
         set(), {"graph", "hardware", "isolation", "tables"}
     ),
+    "estimate-serving tests/serving_estimates/data/rows.csv": Allowed(
+        FILES | {"numpy"}, {"graph", "hardware", "isolation", "llm", "serving_estimates", "simulation", "tables"}
+    ),
     # Intervals of curves are those of Student's t, of SciPy's special functions.
     "estimate examples/profiles/measured.csv examples/profiles/query.csv": Allowed(
         {"numpy", "scipy", "charset_normalizer"}, {"curves", "graph", "hardware", "isolation", "tables"},
@@ -127,7 +130,7 @@ def test_help_and_version_load_no_package():
 
     names = [name for _, _, texts in known for name in texts]
     told = loaded(["--version"], ["--help"], *([name, "--help"] for name in names))
-    assert len(told) == 29
+    assert len(told) == 30
     for (status, modules), name in zip(told, ["--version", "--help", *names], strict=True):
         assert (status, packages(modules)) == (0, set()), name
     # Of the rooms, what choices and defaults are: no file is read, nothing planned, nothing measured.

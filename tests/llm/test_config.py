@@ -141,6 +141,8 @@ def test_quantised_weights(settings, dtype, attention):
     ({"quantization_config": {"quant_method": "magic"}}, "quant_method 'magic' is not known"),
     ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "weights of 3 bits"),
     ({"quantization_config": 3}, "quantization_config: is not a JSON object"),
+    ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": 3}}, "format None is not known"),
+    ({"architectures": 3.0, "model_type": "odd"}, "'odd' is none of"),
     ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, "is 3, more than the 2 experts"),
 ])  # fmt: skip
 def test_what_is_refused_says_why(change, said):

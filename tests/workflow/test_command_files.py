@@ -40,6 +40,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "train": (("strategy", "strategy request", "run"), ("fleet files", "run")),
     "weights": (("run",), ("weights",)),
     "estimate-training": (("training rows",), ("training rows",)),
+    "estimate-serving": (("serving rows",), ("serving rows",)),
     "evaluate": (("evaluation",), ("evaluation",)),
     "app": ((), ()),
     "completion": ((), ()),
@@ -213,6 +214,10 @@ def trainings(walk: Walk) -> None:
     measured.write_text((ROOT / "benchmarks" / "data" / "training_steps.csv").read_text())
     walk.go("estimate-training", measured, o="training rows=predicted_steps.csv")
     again = walk("predicted_steps.csv")
+    serving = walk.has("serving.csv", "serving rows", "")
+    serving.write_text((ROOT / "tests" / "serving_estimates" / "data" / "rows.csv").read_text())
+    walk.go("estimate-serving", serving, o="serving rows=predicted_serving.csv")
+    walk.go("estimate-serving", walk("predicted_serving.csv"), o="serving rows=again_serving.csv")
     walk.go("estimate-training", again, "--known", again, o="training rows=again_steps.csv")
 
 
@@ -230,9 +235,12 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    assert walk.written - {("", "strategy request"), ("", "training rows"), ("", "job history")} == writes - {
-        ("train", "run"), ("weights", "weights"), ("evaluate", "evaluation"),
-    }  # fmt: skip
+    given = {("", "strategy request"), ("", "training rows"), ("", "serving rows"), ("", "job history")}
+    assert walk.written - given == writes - {
+        ("train", "run"),
+        ("weights", "weights"),
+        ("evaluate", "evaluation"),
+    }
     # Of several that write a kind each one's is read, by one command at least.
     read = {kind for kind, _ in walk.read}
     assert {write for write in writes if write[1] in read} <= walk.used

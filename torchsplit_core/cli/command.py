@@ -160,6 +160,11 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
+        "torchsplit_core.cli.llm.estimates:add_estimate_serving_command",
+        (),
+        {"estimate-serving": "predict first tokens, time per token and responses of LLM serving from sizes"},
+    ),
+    (
         "torchsplit_core.cli.training.runs:add_train_command",
         (),
         {"train": "train a model by a strategy, in processes that survive each other"},

@@ -159,7 +159,8 @@ _SHARED = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
 
 def _family(config: Mapping[str, Any], whole: Mapping[str, Any], origin: str) -> Family:
     kind = config.get("model_type")
-    names = [str(name) for name in whole.get("architectures") or [] if isinstance(name, str)]
+    listed = whole.get("architectures")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
     where = f"{origin}: model_type"
     if config.get("kv_lora_rank") is not None or str(kind).startswith(("deepseek_v", "kimi", "minicpm3")):
         raise InputFault(
@@ -188,13 +189,13 @@ class _Fields:
     origin: str
 
     def __call__(self, name: str, otherwise: int | None = None) -> int:
-        """A whole number of 1 or more; `otherwise` where the field is missing or null."""
+        """A whole number of 1 or more, or 0 if `otherwise` is; that where the field is missing or null."""
         key = self.family.names.get(name, name)
         value = self.config.get(key, self.config.get(name))
         if value is None and otherwise is not None:
             return otherwise
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
-            if value == 0 and otherwise is not None and not isinstance(value, bool):
+            if value == otherwise == 0 and not isinstance(value, bool):
                 return 0
             problem = (
                 "is missing" if value is None else f"is {quoted(value)}, not a whole number of 1 or more"

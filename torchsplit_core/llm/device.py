@@ -15,7 +15,7 @@ class EngineDevice:
     """`tensor_parallel` equal GPUs (or one slice): figures are of one of them.
 
     memory_gib as CUDA reports it, bandwidth in 10^9 bytes/s, `tflops` dense of 10^12 operations/s by the type of the
-    weights (missing: not sourced), `link_gb_per_s` in one direction between two of the GPUs (None: one GPU, or not
+    weights (missing: not sourced), `link_gb_per_s` in one direction between two of the GPUs (None: of a slice, or not
     sourced), `nvlink`: whether that link is one.
     """
 
@@ -34,7 +34,8 @@ class EngineDevice:
         Raises InputFault where it has none, naming the type."""
         figure = self.tflops.get("fp16" if kind == "int4" else kind)
         if figure is None:
-            remedy = suggestion("", self.tflops, "precisions of it")
+            known = ", ".join(self.tflops)
+            remedy = f"Sourced are {known}." if known else "Name another GPU type."
             raise InputFault("precision", f"{self.gpu_type} has no sourced peak for {kind}", remedy)
         return figure
 
@@ -80,7 +81,7 @@ def engine_device(
         memory_gib=part.memory_gib * (constants.visible_memory if profile is None else 1.0),
         memory_gb_per_s=peak.memory_gb_per_s * memory_share,
         tflops={kind: figure * compute_share for kind, figure in figures.items() if figure is not None},
-        link_gb_per_s=link / 2 if link and tensor_parallel > 1 else None,
+        link_gb_per_s=link / 2 if link and profile is None else None,
         nvlink=bool(peak.nvlink_gb_per_s),
     )
 

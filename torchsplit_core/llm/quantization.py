@@ -64,7 +64,8 @@ def _quantized_type(settings: Mapping[str, Any], where: str) -> WeightType:
 
 def _compressed_type(settings: Mapping[str, Any], where: str) -> WeightType:
     form = settings.get("format")
-    for group in (settings.get("config_groups") or {}).values():
+    groups = settings.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
         weights = group.get("weights") if isinstance(group, Mapping) else None
         if isinstance(weights, Mapping):
             bits, kind = weights.get("num_bits"), weights.get("type")

@@ -129,7 +129,7 @@ def test_a_config_and_a_matrix_of_ones_own():
     options = {"phase": "decode", "sequence_length": 128, "batch_size": 4}
     config = (
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
-        ' "num_attention_heads": 4, "torch_dtype": "float16"}'
+        ' "num_attention_heads": 4, "vocab_size": 100, "torch_dtype": "float16"}'
     )
     made = new_form.build_placement(
         new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options
@@ -289,7 +289,7 @@ def test_a_new_decode_has_its_sequences_and_its_split():
         "phase": "decode", "sequence_length": 128, "batch_size": 4, "split": "tensor", "sequences_in_flight": 12,
     }  # fmt: skip
     config = '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, '
-    config += '"num_hidden_layers": 3, "torch_dtype": "float16"}'
+    config += '"num_hidden_layers": 3, "vocab_size": 100, "torch_dtype": "float16"}'
     for model, text in ((new_form.CUSTOM_CONFIG, config), ("llama-3.1-8b", None)):
         request = new_form.build_placement(model, "1x2xA100-80GB", text, None, asked)
         assert request.split == "tensor" and request.model.sequences_in_flight == 12

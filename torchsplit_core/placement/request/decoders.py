@@ -6,12 +6,19 @@ Embeddings and the head are outside the layers and not counted; norms are, as in
 from __future__ import annotations
 
 from torchsplit_core.llm.config import read_config as read_sizes
-from torchsplit_core.llm.published import decoder_names, published_decoder
+from torchsplit_core.llm.published import decoder_names as published_names
+from torchsplit_core.llm.published import published_decoder
 from torchsplit_core.values import InputFault, PlacementModel
 from torchsplit_core.values.llm.decoder import BYTES_OF_TYPE, DecoderSizes
 from torchsplit_core.values.units import GIB
 
 __all__ = ["decoder", "decoder_names", "layer_bytes", "placement_model", "read_config"]
+
+
+def decoder_names() -> tuple[str, ...]:
+    """Names of the published decoders whose layers are all alike."""
+    sizes = {name: published_decoder(name) for name in published_names()}
+    return tuple(name for name, of in sizes.items() if of.layers_with_experts in (0, of.layers))
 
 
 def decoder(name: str, *, sequence_length: int, batch_size: int) -> PlacementModel:
