@@ -1,0 +1,1 @@
+"""The commands on LLMs that batch continuously: a measured endpoint."""
