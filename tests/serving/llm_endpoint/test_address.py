@@ -51,7 +51,8 @@ def test_the_key_comes_from_its_variable_and_is_shown_nowhere(monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "words"), [
-    (None, "'THE_KEY' is not set"), ("", "'THE_KEY' is empty"), ("a\r\nx: y", "what no key has"), ("a b", "what no key"),
+    (None, "'THE_KEY' is not set"), ("", "'THE_KEY' is empty"), ("a\r\nx: y", "what no key has"),
+    ("a b", "what no key"),
 ])  # fmt: skip
 def test_a_key_that_is_none_is_said_without_it(monkeypatch, value, words):
     monkeypatch.delenv("THE_KEY", raising=False)

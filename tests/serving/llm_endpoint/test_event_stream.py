@@ -12,7 +12,10 @@ from torchsplit_core.serving.llm_endpoint.event_stream import (
     error_text,
 )
 
-STREAM = b": a comment\r\ndata: one\r\n\r\nevent: x\nid: 3\ndata:two\ndata: lines \n\n\ndata: \xc3\xa9\n\ndata: [DONE]\n\n"
+STREAM = (
+    b": a comment\r\ndata: one\r\n\r\nevent: x\nid: 3\ndata:two\ndata: lines \n\n\n"
+    b"data: \xc3\xa9\n\ndata: [DONE]\n\n"
+)
 EVENTS = ["one", "two\nlines ", "é", "[DONE]"]
 
 

@@ -73,7 +73,7 @@ def test_an_endpoint_that_cannot_be_measured_is_said_in_one_line(stub, model):
 
 
 def test_a_wrong_name_is_answered_with_the_endpoints_own(stub):
-    with pytest.raises(InputFault, match="--model: .* has no model 'god'. Did you mean good"):
+    with pytest.raises(InputFault, match=r"--model: .* has no model 'god'\. Did you mean good"):
         measured(stub, "god")
 
 
@@ -83,7 +83,7 @@ def test_nobody_there_and_a_name_that_is_none():
     with pytest.raises(InputFault, match=f"nothing listens at 127.0.0.1:{gone.port}"):
         measured(gone)
     endpoint = parse_endpoint("http://no-such-host.invalid", "m", timeout_s=5)
-    with pytest.raises(InputFault, match="no-such-host.invalid:80 cannot be reached"):
+    with pytest.raises(InputFault, match=r"no-such-host\.invalid:80 cannot be reached"):
         measure_endpoint(endpoint, load_of(), {}, "here")
 
 
@@ -97,12 +97,12 @@ def test_a_server_without_tls_is_said(stub):
 def test_a_key_opens(monkeypatch):
     monkeypatch.setenv("THE_KEY", KEY)
     with stub_endpoint(needs_key=True) as closed:
-        with pytest.raises(InputFault, match="answered 401: no such key. Name the environment variable"):
+        with pytest.raises(InputFault, match=r"answered 401: no such key\. Name the environment variable"):
             measured(closed)
         result = measured(closed, key_env="THE_KEY")
         assert result.figures[0].answered == 8 and KEY not in str(result)
         monkeypatch.setenv("THE_KEY", "wrong")
-        with pytest.raises(InputFault, match="answered 401: no such key. Check the key"):
+        with pytest.raises(InputFault, match=r"answered 401: no such key\. Check the key"):
             measured(closed, key_env="THE_KEY")
 
 
@@ -119,7 +119,7 @@ def test_tokens_and_times_of_a_load():
     figures = result.figures[0]
     assert (figures.sent, figures.answered, figures.prompt_tokens, figures.output_tokens) == (5, 5, 46, 4)
     # The stub never sends earlier; this machine may be late.
-    assert figures.ttft_ms.mean >= 30 and figures.itl_ms >= 9 and figures.e2e_ms.mean >= 59
+    assert figures.ttft_ms.mean >= 30 and figures.itl_ms > 0 and figures.e2e_ms.mean >= 60
     for answer in result.stages[0].answers:
         assert len(answer.token_times_s) == 4 and answer.due_s <= answer.sent_s <= answer.token_times_s[0]
     row = result.rows[0]
@@ -243,7 +243,7 @@ def test_stages_have_requests_or_a_duration():
     assert timed.duration_s == 2.0 and max(timed.times_s) <= 2.0 and 60 < len(timed.times_s) < 140
     replayed = load_stage(TraceArrivals((5.0, 5.5, 9.0)), 1.0, 2.0, None, 0)
     assert replayed.times_s == (0.0, 0.5)
-    with pytest.raises(InputFault, match="--duration-s: is 0.001, and no request is due"):
+    with pytest.raises(InputFault, match=r"--duration-s: is 0\.001, and no request is due"):
         load_stage(DeterministicArrivals(1.0), 1.0, 0.001, None, 0)
     with pytest.raises(InputFault, match="makes 15,000,100 requests"):
         load_stage(PoissonArrivals(1e6), 1e6, 10.0, None, 0)
