@@ -74,7 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
-    parser.add_argument("--jobs", type=int, default=2, help="requests planned at once, one core each")
+    parser.add_argument("--jobs", type=int, default=1, help="requests planned at once, one core each")
     parser.add_argument("--child", metavar="NAME", help="plan one request in this process and print JSON")
     parser.add_argument(
         "--size",

@@ -142,7 +142,7 @@ BENCHMARKS = (
         "Mixed fleets at scale",
         "benchmarks.planner_fleets",
         "64 models with random curves on fleets of three and five GPU types, five seeds a family, each request in a "
-        "process of its own, two at once. After 2 s: the value that stood then over the last one.",
+        "process of its own, one after the other. After 2 s: the value that stood then over the last one.",
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(

@@ -60,7 +60,11 @@ def test_every_limit_of_a_plain_decoder_is_a_cell_that_says_no() -> None:
 
 def _parted(cells: list[str], first: int) -> list[list[str]]:
     """The cells in parts of four, which share the runs of one process; the part at `first` comes first."""
-    return [cells[first : first + 2], cells[:first], *(cells[k : k + 4] for k in range(first + 2, len(cells), 4))]
+    return [
+        cells[first : first + 2],
+        cells[:first],
+        *(cells[k : k + 4] for k in range(first + 2, len(cells), 4)),
+    ]
 
 
 @repeated("names", _parted(TRAINED, 4), ids="-".join)

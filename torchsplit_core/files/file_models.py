@@ -192,9 +192,16 @@ def _value_or_plain(value: Any, plain: Any) -> Any:
 
 
 def _union(kinds: list[type], checked: list[Any]) -> Any:
-    """One of several values: by its field `kind`, or else the first that lacks none of its necessary fields."""
-    if all(any(field.name == "kind" for field in value_fields(kind)) for kind in kinds):
+    """One of several values: by its field `kind`, or else the first that lacks none of its necessary fields.
+
+    One of them may have no field `kind`: it is what has none in the file.
+    """
+    words = [_kind_word(kind) for kind in kinds]
+    if None not in words:
         return Annotated[reduce(or_, checked), Field(discriminator="kind")]
+    if words.count(None) < len(words):
+        named = [Annotated[part, Tag(word or "")] for word, part in zip(words, checked, strict=True)]
+        return Annotated[reduce(or_, named), Discriminator(_kind_of)]
     necessary = [{field.key(False) for field in value_fields(kind) if field.default is ...} for kind in kinds]
 
     def tag(data: Any) -> str:
@@ -203,6 +210,15 @@ def _union(kinds: list[type], checked: list[Any]) -> Any:
 
     members = [Annotated[part, Tag(str(index))] for index, part in enumerate(checked)]
     return Annotated[reduce(or_, members), Discriminator(tag)]
+
+
+def _kind_word(kind: type) -> str | None:
+    """The word that a value's field `kind` has in files; None without such a field."""
+    return next((get_args(field.annotation)[0] for field in value_fields(kind) if field.name == "kind"), None)
+
+
+def _kind_of(data: Any) -> str:
+    return str(data.get("kind", "")) if isinstance(data, Mapping) else ""
 
 
 def _limited(checked: Any, mark: Any) -> Any:

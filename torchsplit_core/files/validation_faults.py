@@ -38,7 +38,9 @@ def fault_of(error: ValidationError, model: type[BaseModel], data: Any, origin: 
         problem, remedy = "is not a known field", suggestion(path[-1], known, "fields")
     elif kind in ("union_tag_not_found", "union_tag_invalid"):
         context = first["ctx"]
-        path = (*path, context["discriminator"].strip("'"))
+        tag = context["discriminator"]
+        # A function's name: it reads the field kind, which one of the members may lack.
+        path = (*path, "kind" if tag.endswith("()") else tag.strip("'"))
         problem, remedy = _MISSING
         if kind == "union_tag_invalid":
             problem, remedy = _unknown_value(context["tag"], context["expected_tags"])
@@ -133,7 +135,7 @@ def _wrong_length(kind: str, context: Mapping[str, Any], value: Any) -> tuple[st
 
 def _unknown_value(value: Any, expected: str) -> tuple[str, str]:
     """A word that is none of those which pydantic lists."""
-    known = re.findall(r"'([^']*)'", expected)
+    known = [word for word in re.findall(r"'([^']*)'", expected) if word]
     if not isinstance(value, str) or not known:
         return f"is {json_words(value)}, not {expected}", "Give one of these."
     return f"is {quoted(value)}, not a known value", suggestion(value, known, "values")

@@ -74,7 +74,7 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
     try:
         simulated = with_pace(simulation_request(plan, request), plan, request)
         limited = sum(model.slo_ms is not None for model in simulated.models)
-        runs = PACED_RUNS if any(server.pace for server in simulated.servers) else REPLICATIONS
+        runs = PACED_RUNS if any(server.pace for server in simulated.batch_servers) else REPLICATIONS
         each = min(REQUESTS, MOST_REQUESTS // (runs * max(1, limited)))
         simulated = replace(simulated, requests_per_model=each, replications=REPLICATIONS)
         validate(simulated)

@@ -55,7 +55,10 @@ def with_lognormal_service(
     points = _points(outcome, request)
     return replace(
         simulated,
-        servers=tuple(_with_service_variance(server, points[server.id]) for server in simulated.servers),
+        servers=tuple(
+            _with_service_variance(server, points[server.id]) if isinstance(server, Server) else server
+            for server in simulated.servers
+        ),
     )
 
 
@@ -64,7 +67,7 @@ def with_pace(simulated: SimulationRequest, outcome: PlanOutcome, request: PlanR
     points = _points(outcome, request)
     servers = (
         _with_service_variance(server, points[server.id])
-        if any(point.pace for point in points[server.id])
+        if isinstance(server, Server) and any(point.pace for point in points[server.id])
         else server
         for server in simulated.servers
     )

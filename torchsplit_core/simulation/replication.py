@@ -92,7 +92,7 @@ def prepare_model(request: SimulationRequest, number: int, draws: int = 1) -> Pr
     requests = limit_requests(frontend, number, request_count(model.arrivals, request.requests_per_model))
     of_stage: dict[str, list[tuple[int, Server]]] = {name: [] for name in model.stages}
     for place, server in enumerate(request.servers):
-        if server.model == model.name:
+        if isinstance(server, Server) and server.model == model.name:
             of_stage[server.stage].append((place, server))
     stages = tuple(tuple(of_stage[name]) for name in model.stages)
     return PreparedModel(

@@ -192,7 +192,8 @@ def _check_servers(request: SimulationRequest) -> None:
     stages = {(model.name, stage) for model in request.models for stage in model.stages}
     names = {model.name for model in request.models}
     for server in request.servers:
-        _check_server(server)
+        if isinstance(server, Server):
+            _check_server(server)
         if server.model not in names:
             raise InputFault(
                 f"servers.{server.id}.model",
@@ -230,7 +231,7 @@ def _check_servers(request: SimulationRequest) -> None:
 def servers_by_stage(request: SimulationRequest) -> dict[tuple[str, str], list[Server]]:
     """The servers of each (model, stage), in the order of the list."""
     servers: dict[tuple[str, str], list[Server]] = {}
-    for server in request.servers:
+    for server in request.batch_servers:
         servers.setdefault((server.model, server.stage), []).append(server)
     return servers
 
@@ -275,7 +276,7 @@ def _check_service(where: str, service: Service) -> None:
 
 
 def _check_amount(request: SimulationRequest) -> None:
-    paced = {server.model for server in request.servers if server.pace is not None}
+    paced = {server.model for server in request.batch_servers if server.pace is not None}
     amount = sum(
         request_count(model.arrivals, request.requests_per_model)
         * len(model.stages)
@@ -353,7 +354,7 @@ def _fastest(server: Server) -> float:
 
 def request_warnings(request: SimulationRequest) -> Iterator[str]:
     """What is valid but worth a warning."""
-    for server in request.servers:
+    for server in request.batch_servers:
         sizes = sorted(server.batch_ms)
         for small, large in pairwise(sizes):
             if server.batch_ms[large] < server.batch_ms[small]:
@@ -362,7 +363,7 @@ def request_warnings(request: SimulationRequest) -> Iterator[str]:
                     "are used as given."
                 )
                 break
-    holes = [server.id for server in request.servers if _has_holes(server)]
+    holes = [server.id for server in request.batch_servers if _has_holes(server)]
     if holes:
         named = f"{holes[0]} and {len(holes) - 1} more" if len(holes) > 1 else holes[0]
         yield (

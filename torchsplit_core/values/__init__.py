@@ -115,6 +115,14 @@ if TYPE_CHECKING:
         stage_shares,
     )
     from torchsplit_core.values.progress import Progress, ignore_progress
+    from torchsplit_core.values.simulation.engine import (
+        ConstantTokens,
+        EngineServer,
+        ListedTokens,
+        LognormalTokens,
+        StepLine,
+        TokenCounts,
+    )
     from torchsplit_core.values.simulation.outcome import (
         HalfWidths,
         HighestLoad,
@@ -156,12 +164,14 @@ __all__ = [
     "Colocation",
     "ColocationMode",
     "Conflict",
+    "ConstantTokens",
     "Demand",
     "DemandLevels",
     "DemandWindow",
     "DeterministicArrivals",
     "Device",
     "DeviceKind",
+    "EngineServer",
     "FailureReason",
     "FleetEntry",
     "ForeignTenant",
@@ -180,6 +190,8 @@ __all__ = [
     "LayoutReason",
     "LinearCoefficients",
     "LinearThroughput",
+    "ListedTokens",
+    "LognormalTokens",
     "MappedGpu",
     "MappedInstance",
     "MaxLoadSearch",
@@ -253,9 +265,11 @@ __all__ = [
     "StateGpu",
     "StateInstance",
     "StepAction",
+    "StepLine",
     "TableThroughput",
     "Tenant",
     "ThroughputRow",
+    "TokenCounts",
     "TraceArrivals",
     "TrainClient",
     "Transition",
@@ -312,6 +326,7 @@ __getattr__ = on_demand(
             "ProfileFailure ProfileRow at_first_length at_sequence_length sequence_lengths stage_shares"
         ),
         "progress": "Progress ignore_progress",
+        "simulation.engine": "ConstantTokens EngineServer ListedTokens LognormalTokens StepLine TokenCounts",
         "simulation.outcome": (
             "HalfWidths HighestLoad ModelLoad ResponseTimes ServerLoad SimulationOutcome WaitTimes"
         ),

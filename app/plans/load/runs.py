@@ -81,7 +81,7 @@ def full(request: SimulationRequest) -> SimulationRequest:
 
 def full_replications(request: SimulationRequest) -> int:
     """Replications of each model in a full run; more where a server's speed is drawn."""
-    return PACED_RUNS if any(server.pace for server in request.servers) else FULL_REPLICATIONS
+    return PACED_RUNS if any(server.pace for server in request.batch_servers) else FULL_REPLICATIONS
 
 
 def split_requests(requests: int, models: int, most: int) -> int:

@@ -9,6 +9,7 @@ of patterns; if the master has all patterns that any plan could use, its "none" 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -19,7 +20,14 @@ from numpy.typing import NDArray
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.divisible import divisible_prices
 from torchsplit_core.planning.patterns.knapsack_cover import DEMAND_SLACK
-from torchsplit_core.planning.patterns.master import Column, Duals, Flags, solve_integer, solve_relaxation
+from torchsplit_core.planning.patterns.master import (
+    Column,
+    Duals,
+    Flags,
+    dive,
+    solve_integer,
+    solve_relaxation,
+)
 from torchsplit_core.planning.patterns.options import ModelOptions
 from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
 from torchsplit_core.values.status import SearchVerdict
@@ -36,6 +44,9 @@ MIN_MASTER_S = 0.5
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns added for a model in a round of column generation."""
+
+BESIDE_DIVE = (2, 4)
+"""Cheapest patterns of a model that are tried beside those of a dive, in turn."""
 
 MOST_PER_MODEL = 400
 """Patterns of a model and class in a master whose "none" must be a proof."""
@@ -189,6 +200,12 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
+            for beside in BESIDE_DIVE:
+                decision = self._solve_master(
+                    problem, until, self.promising_columns(problem, columns, beside)
+                )
+                if decision.verdict == "found":
+                    return replace(decision, zeta=duals.zeta)
         decision = self._solve_master(problem, until, columns)
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
@@ -420,6 +437,23 @@ class PatternSearch:
                 )
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
         return columns, complete
+
+    def promising_columns(
+        self,
+        problem: FeasibilityProblem,
+        columns: list[tuple[Column, Pattern]],
+        beside: int,
+        costs: Vector | None = None,
+    ) -> list[tuple[Column, Pattern]]:
+        """Of columns sorted by model and cost those that a dive uses, and the `beside` cheapest of each model."""
+        known = [column for column, _ in columns]
+        used = set(dive(self.capacity, self._subset_flags(problem), known, problem.allowed, costs))
+        seen: Counter[int] = Counter()
+        for number, (model, _, _) in enumerate(known):
+            seen[model] += 1
+            if seen[model] <= beside:
+                used.add(number)
+        return [columns[number] for number in sorted(used)]
 
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]

@@ -19,6 +19,7 @@ import numpy as np
 
 from torchsplit_core.planning.patterns.capacity import Vector
 from torchsplit_core.planning.patterns.feasibility import (
+    BESIDE_DIVE,
     MOST_ROUNDS,
     FeasibilityProblem,
     PatternPlan,
@@ -42,6 +43,9 @@ NEAR_MARGIN = 5e-3
 
 NEAR_SEARCHES = ((20, 0.0), (20, 0.25), (40, 0.25))
 """Searches among them: patterns of a model, and the part of the remaining time, at least that of a first search."""
+
+DIVE_S = 0.5
+"""Seconds of the first search, among the patterns of a dive."""
 
 FIRST_MARGIN = 5e-4
 """First relative margin above the bound within which patterns are taken; it doubles."""
@@ -94,6 +98,10 @@ def _search_near(
     deadline: float,
 ) -> None:
     """Cheaper plans of the few cheapest patterns of each model: with so few HiGHS is soon near their best."""
+    few = search.promising_columns(MINIMA, search.cheapest_columns(MINIMA, NO_LEVELS), BESIDE_DIVE[0], costs)
+    plan = search.solve_columns(MINIMA, few, min(DIVE_S, deadline - time.perf_counter()), costs, result.cost)
+    if isinstance(plan, PatternPlan):
+        _accept(search, result, plan, costs)
     value = search.capacity.worth(search.prices, costs)
     for most, share in NEAR_SEARCHES:
         highest = result.cost - (step or 1e-6 * result.cost)

@@ -242,8 +242,8 @@ def _raise_level(
         search.start_from_divisible_prices(tier_group.models)
         high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
         high, reach = _lower_bound(search, level_result, k, high, deadline, FIRST_WIDTH)
-        # One plan near a bound that is not far off; the first bound that is costs as much time again.
-        _approach(search, level_result, k, reach, deadline, searches=1)
+        # A plan near a bound that is not far off; the first bound that is costs as much time again.
+        _approach(search, level_result, k, reach, deadline, plans=1)
         high, reach = _lower_bound(search, level_result, k, high, deadline, BRACKET_WIDTH)
         _approach(search, level_result, k, reach, deadline)
         trial = max(trial, (level_result.levels[k] + reach) / 2)
@@ -289,20 +289,26 @@ def _approach(
     k: int,
     reach: float,
     deadline: float,
-    searches: int = MOST_SEARCHES,
+    plans: int = MOST_SEARCHES,
 ) -> None:
-    """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do."""
+    """Plans ever nearer to `reach`, which parts of patterns reach at level k; on large fleets whole ones nearly do.
+
+    It ends after the so many `plans`.
+    """
     near = Approach()
-    for number in range(searches):
-        if time.perf_counter() > deadline:
+    for number in range(MOST_SEARCHES):
+        if plans <= 0 or time.perf_counter() > deadline:
             return
         step = near.next_step(1 - level_result.levels[k] / reach)
         if step is None:
             return
-        problem, most = _level_problem(level_result, k, reach * (1 - step)), LISTED[number % len(LISTED)]
+        problem = _level_problem(level_result, k, reach * (1 - step))
+        # A first plan is sought among known patterns, which are at hand.
+        most = LISTED[number % len(LISTED)] if plans > 1 else 0
         decision = search.decide(problem, deadline, prove=False, most=most)
         if decision.verdict == "found":
             _accept_plan(search, level_result, decision, k)
+            plans -= 1
         elif decision.zeta > 1:
             # The patterns of the bound are not those of plans.
             reach, near = reach * (1 - step) / decision.zeta, Approach(failures=near.failures)

@@ -42,6 +42,12 @@ RELATIVE_GAP = 1e-6
 SHORT = 1e-4
 """A bound of the cost of missing slices, in units of the dearest, from which on a slice is missing."""
 
+PART = 1e-6
+"""Part of a pattern that counts as one of the linear program's."""
+
+DIVE_SHARE = 0.15
+"""Part of the open models that are given a pattern after each linear program of a dive."""
+
 Flags = NDArray[np.bool_]
 
 Column = tuple[int, int, Counts]
@@ -134,6 +140,36 @@ def solve_integer(
         if _is_consistent(capacity, columns, chosen, layouts)
         else "unknown"
     )
+
+
+def dive(
+    capacity: FleetCapacity,
+    subsets: Flags,
+    columns: Sequence[Column],
+    allowed: Sequence[int],
+    costs: Vector | None = None,
+) -> list[int]:
+    """The columns (numbers) that linear programs use while one model after the other is given one pattern for good.
+
+    The last one has a pattern for every model; those before say which others fit where its layouts do not.
+    """
+    models, owner = subsets.shape[1], np.array([column[0] for column in columns], dtype=np.int64)
+    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
+    used, settled = np.zeros(len(columns), dtype=np.bool_), np.zeros(models, dtype=np.bool_)
+    while not settled.all() and run(highs) == "optimal":
+        parts = np.array(highs.getSolution().col_value)[: len(columns)]
+        used |= parts > PART
+        best = np.zeros(models)
+        np.maximum.at(best, owner, parts)
+        best[settled] = 0.0
+        least = min(1 - PART, float(np.sort(best)[-max(1, int(DIVE_SHARE * (~settled).sum()))]))
+        if least <= PART:
+            break
+        for number in np.flatnonzero((parts >= least) & ~settled[owner]).tolist():
+            if not settled[owner[number]]:
+                settled[owner[number]] = True
+                highs.changeColBounds(number, 1.0, INF)
+    return np.flatnonzero(used).tolist()
 
 
 def _stop_if_short(highs: Any) -> None:

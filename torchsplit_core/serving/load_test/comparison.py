@@ -166,7 +166,7 @@ def _measured_servers(
     specs: dict[str, WorkerSpec] = {}
     for worker in serving_plan.workers:
         specs.setdefault(worker.server, worker)
-    entries = {server.id: server for server in sim_request.servers}
+    entries = {server.id: server for server in sim_request.batch_servers}
     loads = {server.id: server for server in simulated.servers}
     for id_, spec in specs.items():
         tally, load = measured.tallies[id_], loads[id_]

@@ -271,7 +271,7 @@ def build_simulation(
                 for size, ms in server.batch_ms.items()
             },
         )
-        for server in sim_request.servers
+        for server in sim_request.batch_servers
     )
     models = tuple(replace(model, front_ms=front.get(model.name, 0.0)) for model in sim_request.models)
     sim_request = replace(sim_request, models=models, servers=servers, replications=1)

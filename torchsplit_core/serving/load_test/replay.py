@@ -30,7 +30,7 @@ def replay_batches(
     """
     responses_ms = {}
     for number, model in enumerate(sim_request.models):
-        servers = [server for server in sim_request.servers if server.model == model.name]
+        servers = [server for server in sim_request.batch_servers if server.model == model.name]
         if not all(traces.get(server.id) for server in servers):
             continue
         assert isinstance(model.arrivals, TraceArrivals), "the arrivals that were sent are replayed"

@@ -20,8 +20,7 @@ from torchsplit_core.values.fields import (
     Whole,
 )
 from torchsplit_core.values.profile import Pace
-
-Spread = Annotated[float, Range(ge=1e-3, le=100)]
+from torchsplit_core.values.simulation.engine import EngineServer, Spread, TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,8 @@ class SimulatedModel:
     Empty `transfer_ms`: transfers take no time. Across cut i a batch of stage i carries `cut_bytes[i]`
     whatever its size and `cut_bytes_per_request[i]` for each request; both empty: unknown. `front_ms`: how long a
     request occupies the front, one process before all models that serves requests one at a time in order of arrival;
-    0: no front.
+    0: no front. A model with engines has tokens: `cached_prompt_tokens` of its `prompt_tokens` are in the KV cache
+    already. A request is good that keeps `max_ttft_ms` and `max_tpot_ms` both, where given.
     """
 
     name: Name
@@ -102,6 +102,11 @@ class SimulatedModel:
     cut_bytes: Added[tuple[Amount, ...]] = ()
     cut_bytes_per_request: Added[tuple[Amount, ...]] = ()
     front_ms: Added[Amount] = 0.0
+    prompt_tokens: Added[TokenCounts | None] = None
+    output_tokens: Added[TokenCounts | None] = None
+    cached_prompt_tokens: Added[TokenCounts | None] = None
+    max_ttft_ms: Added[Divisor | None] = None
+    max_tpot_ms: Added[Divisor | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +143,20 @@ class SimulationRequest:
     """The whole question."""
 
     models: NonEmpty[tuple[SimulatedModel, ...]]
-    servers: NonEmpty[tuple[Server, ...]]
+    servers: NonEmpty[tuple[Server | EngineServer, ...]]
     queue: QueueKind = "shared"
     requests_per_model: Count = 100_000
     warmup_share: Annotated[float, Range(ge=0, lt=1)] = 0.1
     replications: Count = 5
     seed: Whole = 0
     find: Added[MaxLoadSearch | None] = None
+
+    @property
+    def batch_servers(self) -> tuple[Server, ...]:
+        """The servers that take batches, in the order of the list."""
+        return tuple(server for server in self.servers if isinstance(server, Server))
+
+    @property
+    def engines(self) -> tuple[EngineServer, ...]:
+        """The servers that batch continuously, in the order of the list."""
+        return tuple(server for server in self.servers if isinstance(server, EngineServer))
