@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any, BinaryIO
 
 GOOD = "good"
 BAD = (
@@ -28,7 +29,7 @@ class StubEndpoint:
     needs_key: bool = False
     metrics: str = ""
     port: int = 0
-    asked: list[dict] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
     connections: int = 0
 
     @property
@@ -37,7 +38,7 @@ class StubEndpoint:
 
 
 @contextmanager
-def stub_endpoint(**settings) -> Iterator[StubEndpoint]:
+def stub_endpoint(**settings: Any) -> Iterator[StubEndpoint]:
     """Serve until the block ends."""
     stub = StubEndpoint(**settings)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -81,8 +82,8 @@ def _serve(connection: socket.socket, stub: StubEndpoint, ended: threading.Event
                     return
 
 
-def _head(reader) -> list[str]:
-    lines = []
+def _head(reader: BinaryIO) -> list[str]:
+    lines: list[str] = []
     while (line := reader.readline().decode("latin-1").rstrip("\r\n")) or not lines:
         if not line:
             return []
@@ -109,7 +110,9 @@ def _answer_get(connection: socket.socket, stub: StubEndpoint, path: str) -> Non
         _answer(connection, 404, {"detail": "Not Found"})
 
 
-def _complete(connection: socket.socket, stub: StubEndpoint, content: dict, ended: threading.Event) -> bool:
+def _complete(
+    connection: socket.socket, stub: StubEndpoint, content: dict[str, Any], ended: threading.Event
+) -> bool:
     """Answer a completion; whether the connection goes on."""
     name = content["model"]
     if name.startswith("answers-"):
@@ -142,7 +145,7 @@ def _complete(connection: socket.socket, stub: StubEndpoint, content: dict, ende
 
 
 def _stream(
-    connection: socket.socket, stub: StubEndpoint, content: dict, name: str, ended: threading.Event
+    connection: socket.socket, stub: StubEndpoint, content: dict[str, Any], name: str, ended: threading.Event
 ) -> bool:
     chat = "messages" in content
 
@@ -150,13 +153,15 @@ def _stream(
         text = data if isinstance(data, str) else json.dumps(data)
         _chunk(connection, f"data: {text}\n\n".encode())
 
-    def choice(text: str, finish: str | None = None) -> dict:
+    def choice(text: str, finish: str | None = None) -> dict[str, Any]:
         said = {"delta": {"content": text} if text else {}} if chat else {"text": text}
         return {"choices": [{"index": 0, **said, "finish_reason": finish}]}
 
     if chat:
         # The role comes at once, as some servers send it: it is no token.
-        send({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
+        send(
+            {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+        )
     if name == "empty-stream":
         _chunk(connection, b"")
         return True

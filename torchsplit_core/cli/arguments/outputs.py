@@ -43,7 +43,9 @@ def read_output_text(options: argparse.Namespace, as_tokens: bool) -> None:
         options.output_tokens = int(text)
     except ValueError:
         problem = f"is {quoted(text)}, not a whole number of tokens"
-        raise InputFault("--output", problem, "Write for example --output 200, and the file after -o.") from None
+        raise InputFault(
+            "--output", problem, "Write for example --output 200, and the file after -o."
+        ) from None
 
 
 class OutputFile(argparse.Action):
