@@ -460,6 +460,18 @@ BENCHMARKS = (
         ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
     ),
     Benchmark(
+        "An LLM engine on this processor against its simulation",
+        "benchmarks.llm_serving",
+        "A decoder of 4 million random parameters, served by transformers' continuous batching (at most 8 sequences "
+        "and 256 tokens a step, one thread) and loaded as `measure --endpoint` loads any: log-normal lengths, Poisson "
+        "arrivals of 20 s at shares of the rate that it completes. Of the cases every second one calibrates the line "
+        "of step times, from the engine's own log; the others are predicted from it, their arrivals and lengths. "
+        "*Own steps* is the same with the line of the case's own log: what is left is the scheduler, the way over HTTP "
+        "and what no line says of steps; what it removes is that the cores changed their speed meanwhile. Run it on an "
+        "idle machine: the front, the engine and the client share two cores.",
+        ("--lengths", "short", "--loads", "0.3", "0.6", "--seconds", "1"),
+    ),
+    Benchmark(
         "Clients that mean harm against a front",
         "benchmarks.front_attacks",
         "An empty model served by the command line with time limits of 2 s, 1,000 connections and 64 MiB of bodies at "

@@ -82,13 +82,13 @@ def test_nobody_there_and_a_name_that_is_none():
         pass
     with pytest.raises(InputFault, match=f"nothing listens at 127.0.0.1:{gone.port}"):
         measured(gone)
-    endpoint = parse_endpoint("http://no-such-host.invalid", "m", timeout_s=5)
+    endpoint = parse_endpoint("http://no-such-host.invalid", "m", timeout_s=1)
     with pytest.raises(InputFault, match=r"no-such-host\.invalid:80 cannot be reached"):
         measure_endpoint(endpoint, load_of(), {}, "here")
 
 
 def test_a_server_without_tls_is_said(stub):
-    endpoint = parse_endpoint(stub.url.replace("http:", "https:"), GOOD, timeout_s=5)
+    endpoint = parse_endpoint(stub.url.replace("http:", "https:"), GOOD, timeout_s=1)
     with pytest.raises(InputFault) as told:
         measure_endpoint(endpoint, load_of(), {}, "here")
     assert "https://127.0.0.1" in told.value.problem

@@ -131,6 +131,11 @@ async def _settings(client: EndpointClient) -> dict[str, str]:
         owner = entry.get("owned_by")
         name = "vLLM" if owner == "vllm" else owner if isinstance(owner, str) else "engine"
         settings["engine"] = f"{name} {version['version']}"[:100]
+    # An engine that TorchSplit serves says its own.
+    engine = await _fetch_json(client, f"{root}/torchsplit/engine")
+    if isinstance(engine, dict):
+        known = ("max_num_seqs", "max_num_batched_tokens", "kv_blocks", "block_tokens")
+        settings |= {name: str(engine[name]) for name in known if type(engine.get(name)) is int}
     try:
         status, body = await client.fetch(f"{root}/metrics")
     except OSError:
