@@ -232,9 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("|---" * 18 + "|")
     predicted_errors, own_errors = [], []
     for case in unknown:
-        own = fit_step_line(case.steps)
+        refit = fit_step_line(case.steps)
         predicted_errors.append(errors(predicted(server_of(limits, fit.line), case.requests), case.measured))
-        own_errors.append(errors(predicted(server_of(limits, own.line), case.requests), case.measured))
+        own_errors.append(errors(predicted(server_of(limits, refit.line), case.requests), case.measured))
         cells = [f"{value:,.4g}" for value in astuple(case.measured)]
         cells += [f"{error:+.0%}" for error in (*predicted_errors[-1], *own_errors[-1])]
         print(f"| {case.name} | {case.load:g} | {len(case.requests.times_s)} | {' | '.join(cells)} |")

@@ -44,8 +44,8 @@ def test_rows_requests_and_table(url, tmp_path, capsys):
         "deterministic",
     ]
     assert cli.main([*command, *given, "-o", str(out), "--requests-out", str(requests)]) == 0
-    told = capsys.readouterr()
-    assert told.out == "" and "measured at " in told.err and "TTFT mean" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "" and "measured at " in printed.err and "TTFT mean" in printed.err
     rows = list(csv.DictReader(out.open()))
     assert [(row["stage"], row["rate_rps"], row["duration_s"]) for row in rows] == [
         ("0", "100", "0.04"),
@@ -92,8 +92,8 @@ def test_without_a_file_rows_go_to_standard_output(url, capsys):
 ])  # fmt: skip
 def test_options_that_make_no_sense(url, options, words, capsys):
     assert cli.main(["measure", "--endpoint", url, "--model", GOOD, *FEW, *options]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and told.out == "" and told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert words in printed.err and printed.out == "" and printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("left_out", ["--model", "--rate", "--prompt", "--output"])

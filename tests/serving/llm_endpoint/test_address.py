@@ -37,9 +37,9 @@ def test_ports_hosts_and_chat():
     ("http://a/\nb", "a space, a control"), ("http://[::1", "is no URL"),
 ])  # fmt: skip
 def test_what_is_no_endpoint_is_said(url, words):
-    with pytest.raises(InputFault, match="--endpoint") as told:
+    with pytest.raises(InputFault, match="--endpoint") as fault:
         parse_endpoint(url, "m")
-    assert words in told.value.problem
+    assert words in fault.value.problem
 
 
 def test_the_key_comes_from_its_variable_and_is_shown_nowhere(monkeypatch):
@@ -58,9 +58,9 @@ def test_a_key_that_is_none_is_said_without_it(monkeypatch, value, words):
     monkeypatch.delenv("THE_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("THE_KEY", value)
-    with pytest.raises(InputFault, match="--key-env") as told:
+    with pytest.raises(InputFault, match="--key-env") as fault:
         parse_endpoint("http://a", "m", key_env="THE_KEY")
-    assert words in told.value.problem and "x: y" not in str(told.value)
+    assert words in fault.value.problem and "x: y" not in str(fault.value)
 
 
 def test_a_body_asks_for_a_stream_with_its_usage_and_for_so_many_tokens():

@@ -25,7 +25,7 @@ SAID = {
     "zero-tokens": "gives no answer: its answer has no token",
     "empty-stream": "gives no answer: its stream ended before the answer was finished, after no events with output",
     "endless": "gives no answer: its stream goes on past 72 events, and 4 tokens were asked for",
-    "huge-line": "gives no answer: its answer has more than 1081344 bytes, after no events with output",
+    "huge-line": "gives no answer: its stream has an event of more than 262144 bytes",
     "stalls": "stalled: no byte came for 0.5 s, after no events with output",
     "stalls-midway": "stalled: no byte came for 0.5 s, after an event with output",
     "answers-400": "answered 400: a stub says 400",
@@ -65,11 +65,11 @@ def test_every_bad_answer_has_its_sentence():
 
 @pytest.mark.parametrize("model", SAID)
 def test_an_endpoint_that_cannot_be_measured_is_said_in_one_line(stub, model):
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as fault:
         measured(stub, model)
-    assert told.value.where == "--endpoint"
-    assert told.value.problem == f"{stub.url}/v1 {SAID[model]}"
-    assert "\n" not in str(told.value)
+    assert fault.value.where == "--endpoint"
+    assert fault.value.problem == f"{stub.url}/v1 {SAID[model]}"
+    assert "\n" not in str(fault.value)
 
 
 def test_a_wrong_name_is_answered_with_the_endpoints_own(stub):
@@ -89,9 +89,9 @@ def test_nobody_there_and_a_name_that_is_none():
 
 def test_a_server_without_tls_is_said(stub):
     endpoint = parse_endpoint(stub.url.replace("http:", "https:"), GOOD, timeout_s=1)
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as fault:
         measure_endpoint(endpoint, load_of(), {}, "here")
-    assert "https://127.0.0.1" in told.value.problem
+    assert "https://127.0.0.1" in fault.value.problem
 
 
 def test_a_key_opens(monkeypatch):
@@ -226,8 +226,8 @@ def test_an_engine_that_tells_fills_its_columns():
         '# HELP vllm:cache_config_info x\nvllm:cache_config_info{block_size="16",gpu_memory_utilization="0.9",'
         'num_cpu_blocks="None",num_gpu_blocks="2588"} 1.0\n'
     )
-    told = {"kv_blocks": "2588", "block_tokens": "16", "gpu_memory_utilization": "0.9"}
-    assert cache_settings(metrics) == told and cache_settings("") == {}
+    fault = {"kv_blocks": "2588", "block_tokens": "16", "gpu_memory_utilization": "0.9"}
+    assert cache_settings(metrics) == fault and cache_settings("") == {}
     with stub_endpoint(metrics=metrics) as open_hearted:
         row = measured(open_hearted, settings={"kv_blocks": "7", "gpu": "L4-24GB"}).rows[0]
     assert (row["block_tokens"], row["gpu_memory_utilization"]) == ("16", "0.9")

@@ -17,7 +17,7 @@ from torchsplit_core.values import InputFault
 
 
 class Alphabet:
-    """Gives a, b, c, … one token at a time; fails as it is told."""
+    """Gives a, b, c, … one token at a time; fails as it is answer."""
 
     def __init__(self, error="", fails_after=0, stops_after=None):
         self.error, self.fails_after, self.stops_after = error, fails_after, stops_after
@@ -135,18 +135,18 @@ def test_a_chat_has_its_role_first_and_goes_on_to_its_end():
 
 def test_answers_without_a_stream_and_the_next_on_the_same_connection():
     engine = Alphabet()
-    told = answered(
+    answer = answered(
         engine,
         {"prompt": [104, 105], "max_tokens": 4},
         {"prompt": "x", "max_tokens": 2, "stream": True},
         {"prompt": ["x"], "ignore_eos": True},
     )
-    whole = json.loads(told[0][1])
+    whole = json.loads(answer[0][1])
     assert whole["choices"][0] == {"index": 0, "text": "abcd", "logprobs": None, "finish_reason": "length"}
     assert whole["usage"]["total_tokens"] == 6 and whole["object"] == "text_completion"
-    assert events(told[1][1])[-1] == "[DONE]"
+    assert events(answer[1][1])[-1] == "[DONE]"
     # As OpenAI's: sixteen tokens where none are named.
-    assert json.loads(told[2][1])["usage"]["completion_tokens"] == 16 and engine.asked[2][2] is True
+    assert json.loads(answer[2][1])["usage"]["completion_tokens"] == 16 and engine.asked[2][2] is True
     chat = answered(
         engine, {"messages": [{"content": "x"}], "max_completion_tokens": 2}, path="/v1/chat/completions"
     )
@@ -165,24 +165,24 @@ def test_answers_without_a_stream_and_the_next_on_the_same_connection():
 ])  # fmt: skip
 def test_what_is_no_request_is_said(body, status, words):
     engine = Alphabet()
-    ((head, told),) = answered(engine, body)
-    assert f"HTTP/1.1 {status} ".encode() in head and words in json.loads(told)["error"]
+    ((head, answer),) = answered(engine, body)
+    assert f"HTTP/1.1 {status} ".encode() in head and words in json.loads(answer)["error"]
     assert engine.asked == []
 
 
 def test_messages_that_are_none_and_paths_that_are_none():
-    ((_, told),) = answered(Alphabet(), {"messages": [{"content": 3}]}, path="/v1/chat/completions")
-    assert "not a list of messages" in json.loads(told)["error"]
-    ((head, told),) = answered(Alphabet(), {}, path="/v1/embeddings")
-    assert b" 404 " in head and "is no path of this server" in json.loads(told)["error"]
+    ((_, answer),) = answered(Alphabet(), {"messages": [{"content": 3}]}, path="/v1/chat/completions")
+    assert "not a list of messages" in json.loads(answer)["error"]
+    ((head, answer),) = answered(Alphabet(), {}, path="/v1/embeddings")
+    assert b" 404 " in head and "is no path of this server" in json.loads(answer)["error"]
     ((head, _),) = answered(Alphabet(), b"", path="/v1/models")
     assert b" 405 " in head
 
 
 def test_an_engine_that_fails_is_said_before_and_within_a_stream():
     body = {"prompt": "x", "max_tokens": 5, "stream": True}
-    ((head, told),) = answered(Alphabet("no memory"), body)
-    assert b" 503 " in head and "gave no answer: no memory" in json.loads(told)["error"]
+    ((head, answer),) = answered(Alphabet("no memory"), body)
+    assert b" 503 " in head and "gave no answer: no memory" in json.loads(answer)["error"]
     ((_, streamed),) = answered(Alphabet("no memory", fails_after=2), body)
     *_, last = events(streamed)
     assert "no memory" in json.loads(last)["error"]["message"]
@@ -246,6 +246,6 @@ def test_an_engine_that_stopped_is_not_healthy():
     ({"max_model_len": 1}, "max_model_len: is 1"), ({"name": "a\nb"}, "name: is 'a\\nb'"),
 ])  # fmt: skip
 def test_settings_of_no_engine(settings, words):
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as answer:
         check_engine_settings(LlmEngineSettings(**{"source": "x", "name": "y"} | settings))
-    assert words in str(told.value)
+    assert words in str(answer.value)

@@ -27,9 +27,9 @@ def child_that_says(*messages):
 ])  # fmt: skip
 def test_a_child_that_does_not_serve_is_said(monkeypatch, messages, words):
     monkeypatch.setattr(process, "run_child", child_that_says(*messages))
-    with pytest.raises(InputFault) as told, process.llm_engine(SETTINGS):
+    with pytest.raises(InputFault) as fault, process.llm_engine(SETTINGS):
         pass
-    assert words in str(told.value)
+    assert words in str(fault.value)
 
 
 def test_an_engine_that_is_gone_is_said(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.values.errors import quoted
 
-LONGEST_EVENT = 1 << 20
+LONGEST_EVENT = 1 << 18
 """Bytes of an event: it is a token with its probabilities, not a document."""
 DONE = "[DONE]"
 _OUTPUT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal")
