@@ -19,7 +19,7 @@ LAYERS = (
     ("extras",),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("files", "drawing"),
-    ("checkpoints",),
+    ("checkpoints", "llm"),
     ("model_source",),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation", "transition"),
     ("deployment", "latency_slo", "strategy", "pictures"),

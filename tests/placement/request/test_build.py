@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib.resources import files
 
 import pytest
 
@@ -12,36 +11,22 @@ from tests.support.paths import ROOT
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.placement.request.decoders import (
-    decoder,
-    decoder_names,
-    layer_parameters,
-    of_config,
-    read_config,
-)
+from torchsplit_core.placement.request.decoders import decoder, read_config
 from torchsplit_core.placement.request.fleets import list_gpus, matrix_of_csv, parse_nodes, tiered_links
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, PlacementModel
 
-DECODERS = json.loads(
-    files("torchsplit_core.placement").joinpath("data/decoders.json").read_text(encoding="utf-8")
-)["decoders"]
 SMALL = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "float32",
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32, "torch_dtype": "float32",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", DECODERS, ids=lambda row: str(row["name"]))
-def test_the_sizes_recount_to_the_published_parameters(row):
-    config = row["config"]
-    total, _ = layer_parameters(config, row["name"])
-    whole = total * config["num_hidden_layers"] + (2 * config["vocab_size"] + 1) * config["hidden_size"]
-    assert whole / 1e9 == pytest.approx(row["parameters_billion"], rel=2e-3)
-    assert row["source"].endswith("config.json") and row["name"] in decoder_names()
+def of_config(config: dict[str, object]) -> PlacementModel:
+    return read_config(json.dumps(config), "here", sequence_length=10, batch_size=3)
 
 
 def test_a_config_gives_weights_and_keys():
-    sizes = of_config(SMALL, "here", sequence_length=10, batch_size=3)
+    sizes = of_config(SMALL)
     # Query and output 8 x 8, key and value 8 x 4, three products 8 x 16, two norms.
     assert sizes.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
     assert (sizes.layers, sizes.key_value_size, sizes.bytes_per_element) == (2, 4, 4.0)
@@ -49,20 +34,29 @@ def test_a_config_gives_weights_and_keys():
 
 
 def test_experts_weigh_all_and_work_in_part():
-    config = SMALL | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-    total, active = layer_parameters(config, "here")
-    assert total - active == 6 * 3 * 128
-    sizes = of_config(config, "here", sequence_length=10, batch_size=3)
-    assert sizes.ffn_size == 32 and sizes.active_layer_weight_gib == active * 4 / 2**30
+    experts = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    sizes = of_config(SMALL | experts)
+    assert sizes.active_layer_weight_gib is not None
+    assert (sizes.layer_weight_gib - sizes.active_layer_weight_gib) * 2**30 == pytest.approx(4 * 6 * 3 * 128)
+    assert sizes.ffn_size == 32
+
+
+def test_quantised_weights_are_smaller_and_products_are_not():
+    plain = of_config(SMALL | {"torch_dtype": "bfloat16"})
+    sizes = of_config(SMALL | {"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}})
+    assert sizes.layer_weight_gib * 2**30 == 2 * 64 + 2 * 32 + 3 * 128 + 2 * 16
+    assert sizes.bytes_per_element == plain.bytes_per_element == 2.0
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
+    ({"model_type": "mamba"}, "here: model_type: 'mamba' is none of llama"),
+    ({"model_type": "bert"}, "here: model_type: 'bert' is an encoder"),
     ({"hidden_size": None}, "here: hidden_size: is missing"),
     ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
     ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
     ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
-    ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config: quant_method None is not known"),
+    ({"model_type": "llama4", "num_local_experts": 4, "interleave_moe_layer_step": 2}, "1 of 2 layers have experts"),
 ])  # fmt: skip
 def test_a_config_of_another_kind_is_refused(change, said):
     with pytest.raises(InputFault, match=said):

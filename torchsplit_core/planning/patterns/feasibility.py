@@ -200,12 +200,9 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-            for beside in BESIDE_DIVE:
-                decision = self._solve_master(
-                    problem, until, self.promising_columns(problem, columns, beside)
-                )
-                if decision.verdict == "found":
-                    return replace(decision, zeta=duals.zeta)
+            plan = self.solve_promising(problem, columns, until)
+            if plan is not None:
+                return Decision("found", plan, duals.zeta)
         decision = self._solve_master(problem, until, columns)
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
@@ -437,6 +434,17 @@ class PatternSearch:
                 )
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
         return columns, complete
+
+    def solve_promising(
+        self, problem: FeasibilityProblem, columns: list[tuple[Column, Pattern]], deadline: float
+    ) -> PatternPlan | None:
+        """A plan of the most promising of these columns, which are sorted by model and cost; None: none found."""
+        for beside in BESIDE_DIVE:
+            few = self.promising_columns(problem, columns, beside)
+            plan = self.solve_columns(problem, few, deadline - time.perf_counter())
+            if isinstance(plan, PatternPlan):
+                return plan
+        return None
 
     def promising_columns(
         self,

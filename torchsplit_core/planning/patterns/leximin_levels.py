@@ -41,10 +41,10 @@ FIRST_SHARE = 0.7
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
-FIRST_PLAN_PART = 0.7
+FIRST_PLAN_PART = 0.9
 """Part of the first bound at which a first plan is sought."""
 
-ENOUGH = 0.85
+ENOUGH = 0.95
 """Part of the fleet that a first plan's linear program may take: less spares no time."""
 
 FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4

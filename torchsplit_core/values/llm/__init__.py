@@ -1,0 +1,1 @@
+"""LLMs: the sizes of decoders."""
