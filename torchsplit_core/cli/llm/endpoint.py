@@ -73,7 +73,7 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--requests-out", action=OutputFile, metavar="FILE",
-        help="write each request's arrival, tokens, first and last token here; the rows name it",
+        help="write each request's arrival, tokens, first and last token here (several stages: FILE-0, FILE-1, …)",
     )  # fmt: skip
     columns = parser.add_argument_group("columns of the rows, where you know them")
     for name, text in _COUNTS.items():
@@ -117,16 +117,16 @@ def measure_endpoint(options: argparse.Namespace) -> int:
     load = _load(options)
     now = datetime.now(UTC)
     settings.setdefault("experiment", f"{options.model} {now:%Y-%m-%dT%H:%M:%SZ}")
-    if options.requests_out:
-        settings["requests"] = options.requests_out
     measured = with_progress(
         lambda progress: measurement.measure_endpoint(
             endpoint, load, settings, f"torchsplit measure, {now:%Y-%m-%d}", progress
         )
     )
     if options.requests_out:
-        requests = rows.request_rows(measured.stages, load.prompt_tokens)
-        files.replace_file(Path(options.requests_out), rows.csv_text(requests, rows.REQUEST_COLUMNS))
+        for number, (stage, row) in enumerate(zip(measured.stages, measured.rows, strict=True)):
+            row["requests"] = _numbered(options.requests_out, number if len(measured.rows) > 1 else None)
+            requests = rows.csv_text(rows.request_rows(stage, load.prompt_tokens), rows.REQUEST_COLUMNS)
+            files.replace_file(Path(row["requests"]), requests)
     text = rows.csv_text(measured.rows)
     if options.output:
         files.replace_file(Path(options.output), text)
@@ -139,6 +139,11 @@ def measure_endpoint(options: argparse.Namespace) -> int:
     print(f"measured at {endpoint.url}, in ms from when a request was due:", file=sys.stderr)
     print(rows.table_text(measured.stages, measured.figures), file=sys.stderr)
     return 0
+
+
+def _numbered(path: str, stage: int | None) -> str:
+    """The file of a stage: FILE-0.csv and so on where there are several."""
+    return path if stage is None else str(Path(path).with_stem(f"{Path(path).stem}-{stage}"))
 
 
 def _load(options: argparse.Namespace) -> EndpointLoad:

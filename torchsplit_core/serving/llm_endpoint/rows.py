@@ -19,7 +19,7 @@ ttft_p99_ms itl_mean_ms e2e_mean_ms e2e_p90_ms e2e_p99_ms engine source note con
 """
 COLUMNS = tuple(_COLUMNS.split())
 """Of a row of `estimate-serving`."""
-REQUEST_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens", "first_token_s", "last_token_s", "stage")
+REQUEST_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens", "first_token_s", "last_token_s")
 """Of a file of requests; `estimate-serving` reads the first three."""
 
 
@@ -157,19 +157,16 @@ def csv_text(rows: Sequence[Mapping[str, str]], columns: Sequence[str] = COLUMNS
     return text.getvalue()
 
 
-def request_rows(stages: Sequence[StageAnswers], asked_prompt_tokens: int) -> list[dict[str, str]]:
-    """Each answered request: seconds from the first stage's start, tokens; for `requests` of a row, or a simulation."""
-    began_s = stages[0].began_s
+def request_rows(measured: StageAnswers, asked_prompt_tokens: int) -> list[dict[str, str]]:
+    """Each answered request of a stage, seconds from its start; for `requests` of a row, or a simulation."""
     return [
         {
-            "arrival_s": f"{answer.due_s - began_s:.6f}",
+            "arrival_s": f"{answer.due_s - measured.began_s:.6f}",
             "prompt_tokens": str(answer.prompt_tokens or asked_prompt_tokens),
             "output_tokens": str(answer.tokens),
-            "first_token_s": f"{answer.token_times_s[0] - began_s:.6f}",
-            "last_token_s": f"{answer.token_times_s[-1] - began_s:.6f}",
-            "stage": str(number),
+            "first_token_s": f"{answer.token_times_s[0] - measured.began_s:.6f}",
+            "last_token_s": f"{answer.token_times_s[-1] - measured.began_s:.6f}",
         }
-        for number, measured in enumerate(stages)
         for answer in measured.answers
         if not answer.problem
     ]
