@@ -141,6 +141,18 @@ def test_chats_are_measured_without_their_role(stub):
     assert result.rows[0]["source"] == f"{stub.url}/v1 (chat), here"
 
 
+def test_an_endpoint_that_has_chats_alone_is_asked_for_them_and_it_is_said():
+    with stub_endpoint(only_chat=True) as chats:
+        result = measured(chats)
+        with pytest.raises(
+            InputFault, match=r"answered 404: Not Found\. Check the URL: /v1/completions was asked"
+        ):
+            measure_endpoint(parse_endpoint(f"{chats.url}/v1/completions", GOOD), load_of(), {}, "here")
+    assert result.figures[0].answered == 8 and result.figures[0].prompt_tokens == 20
+    assert "the endpoint has no /v1/completions: its /v1/chat/completions was asked" in result.warnings
+    assert result.rows[0]["source"] == f"{chats.url}/v1 (chat), here"
+
+
 def test_without_usage_events_are_counted_and_it_is_said(stub):
     result = measured(stub, "no-usage")
     assert result.figures[0].output_tokens == 4 and result.figures[0].prompt_tokens is None

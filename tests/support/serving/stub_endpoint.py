@@ -27,6 +27,7 @@ class StubEndpoint:
     tokens_a_word: int = 1
     template_tokens: int = 0
     needs_key: bool = False
+    only_chat: bool = False
     metrics: str = ""
     port: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -76,6 +77,9 @@ def _serve(connection: socket.socket, stub: StubEndpoint, ended: threading.Event
             elif stub.needs_key and headers.get("authorization") != f"bearer {KEY}":
                 _answer(connection, 401, {"error": {"message": "no such key"}})
             else:
+                if stub.only_chat and path != "/v1/chat/completions":
+                    _answer(connection, 404, {"detail": "Not Found"})
+                    continue
                 content = json.loads(body)
                 stub.asked.append(content | {"path": path})
                 if not _complete(connection, stub, content, ended):

@@ -21,7 +21,7 @@ _PATHS = {"/chat/completions": True, "/completions": False}
 class LlmEndpoint:
     """An endpoint of one model. `base` ends in /v1; `chat`: messages in place of a bare prompt; `key`: bearer token.
 
-    `timeout_s` is the longest time without a byte of an answer.
+    `fixed`: the user said which of the two is asked. `timeout_s` is the longest time without a byte of an answer.
     """
 
     scheme: str
@@ -30,6 +30,7 @@ class LlmEndpoint:
     base: str
     model: str
     chat: bool = False
+    fixed: bool = False
     key: str = field(default="", repr=False)
     timeout_s: float = DEFAULT_TIMEOUT_S
 
@@ -107,16 +108,18 @@ def parse_endpoint(
     if not url.isascii() or not url.strip().isprintable() or " " in url.strip():
         problem = f"{quoted(url)} has a space, a control character or a letter beyond ASCII"
         raise InputFault("--endpoint", problem, _EXAMPLE)
-    path = parts.path.rstrip("/")
+    path, fixed = parts.path.rstrip("/"), chat
     for ending, is_chat in _PATHS.items():
         if path.endswith(ending):
-            path, chat = path.removesuffix(ending), is_chat
+            path, chat, fixed = path.removesuffix(ending), is_chat, True
             break
     else:
         path = path if path.rpartition("/")[2].startswith("v") and path[-1:].isdigit() else f"{path}/v1"
     default = 443 if parts.scheme == "https" else 80
     key = "" if key_env is None else _key(key_env)
-    return LlmEndpoint(parts.scheme, parts.hostname, port or default, path, model, chat, key, timeout_s)
+    return LlmEndpoint(
+        parts.scheme, parts.hostname, port or default, path, model, chat, fixed, key, timeout_s
+    )
 
 
 _EXAMPLE = "Write for example --endpoint http://127.0.0.1:8000."

@@ -27,6 +27,8 @@ LONGEST_ANSWER_S = 3600.0
 BYTES_A_TOKEN = 8192
 """Bytes that an answer may have for each token asked for, beside LEAST_BYTES: an event is some hundreds."""
 LEAST_BYTES = 1 << 20
+DOCUMENT_S = 10.0
+"""Longest time without a byte of a document, such as /v1/models."""
 LINGER_S = 1.0
 """How long to wait for the end of a response whose events are all there."""
 
@@ -91,9 +93,9 @@ class EndpointClient:
     async def fetch(self, path: str) -> tuple[int, bytes]:
         """Status and body of a GET, of at most LEAST_BYTES. Raises OSError where there is none."""
         reader = AnswerReader(self.clock, 1, lambda: None)
-        result = await self._send(
-            self.endpoint.head("GET", path), b"", LEAST_BYTES, reader, asyncio.Event(), streams=False
-        )
+        timeout_s = min(DOCUMENT_S, self.endpoint.timeout_s)
+        head = self.endpoint.head("GET", path)
+        result = await self._send(head, b"", LEAST_BYTES, reader, asyncio.Event(), timeout_s=timeout_s)
         if not isinstance(result, ClientResponse):
             raise ConnectionError(_result_problem(result, 0, LEAST_BYTES))
         return result.status, result.body
@@ -106,9 +108,12 @@ class EndpointClient:
         reader: AnswerReader,
         ended: asyncio.Event,
         *,
-        streams: bool = True,
+        timeout_s: float | None = None,
     ) -> Result | None:
-        """The result; None where the reader ended it. Raises OSError where there is no connection, or it stalls."""
+        """The result; None where the reader ended it. Raises OSError where there is no connection, or it stalls.
+
+        With a `timeout_s` of its own nothing is streamed.
+        """
         while True:
             connection, fresh = await self._connection()
             results: list[Result] = []
@@ -117,10 +122,10 @@ class EndpointClient:
                 body,
                 on_result=partial(_keep, results, ended),
                 max_bytes=most_bytes,
-                on_event_bytes=reader.feed if streams else None,
+                on_event_bytes=reader.feed if timeout_s is None else None,
             )
             try:
-                await self._wait(reader, ended, results)
+                await self._wait(reader, ended, timeout_s or self.endpoint.timeout_s)
             finally:
                 if connection.reusable and results:
                     self._idle.append(connection)
@@ -133,9 +138,9 @@ class EndpointClient:
                 continue
             return results[0] if results else None
 
-    async def _wait(self, reader: AnswerReader, ended: asyncio.Event, results: list[Result]) -> None:
+    async def _wait(self, reader: AnswerReader, ended: asyncio.Event, timeout_s: float) -> None:
         """Until the response or the reader ends. Raises TimeoutError where nothing comes."""
-        began, timeout_s = self.clock(), self.endpoint.timeout_s
+        began = self.clock()
         while not ended.is_set():
             now = self.clock()
             left_s = min(

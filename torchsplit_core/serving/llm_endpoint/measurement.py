@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvloop
 
@@ -70,12 +70,14 @@ def measure_endpoint(
         try:
             progress(0.0, f"asking {endpoint.url}")
             facts = await probe(client, load.prompt_tokens, load.output_tokens)
-            return facts, await run_stages(client, load.stages, request_maker(endpoint, load, facts), report)
+            make = request_maker(client.endpoint, load, facts)
+            return facts, await run_stages(client, load.stages, make, report)
         finally:
             client.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         facts, stages = runner.run(run())
+    endpoint = replace(endpoint, chat=facts.chat)
     figures = tuple(map(stage_figures, stages))
     if not any(figures):
         problems: dict[str, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchsplit_core.serving.llm_endpoint.address import LlmEndpoint
@@ -24,11 +24,13 @@ PROBE_SEED = -1
 class EndpointFacts:
     """What the load needs of an endpoint, and what its settings are where it tells (vLLM does).
 
-    `until_length`: it takes requests for exactly so many tokens. `settings`: by column of a row. `notes`: for the row.
+    `until_length`: it takes requests for exactly so many tokens. `chat`: its chat is asked. `settings`: by column of a
+    row. `notes`: for the row.
     """
 
     words: int
     until_length: bool = True
+    chat: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -36,27 +38,49 @@ class EndpointFacts:
 async def probe(client: EndpointClient, prompt_tokens: int, output_tokens: int) -> EndpointFacts:
     """Ask twice, a short and a whole prompt. Raises InputFault for an endpoint that cannot be measured."""
     asked = min(output_tokens, PROBE_TOKENS)
-    until_length, counts = True, list[tuple[int, int]]()
-    words, answer = max(1, prompt_tokens // 4), None
-    for index in range(2):
-        answer = await _ask(client, index, words, asked, until_length)
-        if answer.status in (400, 422) and until_length and not index:
-            plain = await _ask(client, index, words, asked, False)
-            until_length, answer = bool(plain.problem), plain if not plain.problem else answer
+    counts = list[tuple[int, int]]()
+    words = max(1, prompt_tokens // 4)
+    asks_chat = client.endpoint.chat
+    answer, until_length = await _first_answer(client, words, asked)
+    for index in (1, 0):
         if answer.problem:
             raise await _fault(client, answer)
         if answer.prompt_tokens:
             counts.append((words, answer.prompt_tokens))
         words = words_for(prompt_tokens, counts) if counts else prompt_tokens
-    assert answer is not None
+        if index:
+            answer = await _ask(client, index, words, asked, until_length)
     notes = []
+    if client.endpoint.chat and not asks_chat:
+        notes.append("the endpoint has no /v1/completions: its /v1/chat/completions was asked")
     if answer.prompt_tokens is None:
         notes.append("the endpoint counts no prompt tokens: words are counted as tokens")
     if answer.output_tokens is None:
         notes.append("the endpoint's stream has no usage: events are counted as output tokens")
     if not until_length:
         notes.append("the endpoint refuses ignore_eos: answers end by themselves")
-    return EndpointFacts(words, until_length, await _settings(client), tuple(notes))
+    return EndpointFacts(words, until_length, client.endpoint.chat, await _settings(client), tuple(notes))
+
+
+async def _first_answer(client: EndpointClient, words: int, tokens: int) -> tuple[StreamedAnswer, bool]:
+    """The first answer, and whether it was asked for exactly so many tokens; the client's endpoint becomes a chat's
+    where there are no bare completions and the user did not ask for them."""
+    answer = await _ask(client, 0, words, tokens, True)
+    completions = client.endpoint
+    if answer.status in (404, 405, 501) and not completions.fixed:
+        names = await served_models(client)
+        if not names or completions.model in names:
+            client.endpoint = replace(completions, chat=True)
+            chat = await _ask(client, 0, words, tokens, True)
+            if chat.status in (404, 405, 501):
+                client.endpoint = completions
+                return answer, True
+            answer = chat
+    if answer.status in (400, 422):
+        plain = await _ask(client, 0, words, tokens, False)
+        if not plain.problem:
+            return plain, False
+    return answer, True
 
 
 async def _ask(
