@@ -1,11 +1,11 @@
 """An LLM engine on this processor under open-loop load, measured token by token, beside its simulation.
 
 A small decoder of random weights is served by transformers' continuous batching behind an OpenAI-compatible endpoint
-(`torchsplit_core/serving/llm_engine`) and loaded as `measure --endpoint` loads any. Cases are lengths by loads; every
-second one calibrates: the line of step times (base, prompt token, sequence, context token, attention) is fitted to its
-engine's log of steps. The others are predicted from that line, the arrivals and the lengths alone, by the contract's
-rules with the engine's own limits. Beside it the same with the line of the case's own steps: what is left then is the
-scheduler and the way over HTTP, and what it removes is that the cores changed their speed.
+(`torchsplit_core/serving/llm_engine`) and loaded as `measure --endpoint` loads any. Cases are lengths by loads. Every
+second one is predicted from the two beside it: the line of step times (base, prompt token, sequence, context token,
+attention) is fitted to their logs of steps, and the contract's rules with the engine's own limits do the rest from
+arrivals and lengths alone. Beside it the same with the line of the case's own steps: what is left then is the scheduler
+and the way over HTTP, and what it removes is that the cores changed their speed.
 
 transformers' scheduler differs from the contract's where blocks are short (`llm_engine/batching.py`), which no case
 reaches; the cache is large enough. It admits by the first chunk, so `reserve_full_prompt` is false. One more
@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -217,36 +218,81 @@ def print_lines(fits: Mapping[str, StepFit]) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """A case predicted from its neighbours in time, and from its own steps, each with the way over HTTP."""
+
+    case: Case
+    fit: StepFit
+    refit: StepFit
+    from_neighbours: Times
+    from_own_steps: Times
+    way_ms: float
+
+
+def predict(limits: Mapping[str, int], cases: Sequence[Case], number: int) -> Prediction:
+    """Case `number` from the cases before and after it, of other lengths or loads, and of nearly the same minute.
+
+    The way is what clients saw beyond the steps in the same two cases, in the mean time to the first token.
+    """
+    case, known = cases[number], [cases[at] for at in (number - 1, number + 1) if 0 <= at < len(cases)]
+    ways = [
+        other.measured.ttft
+        - predicted(server_of(limits, fit_step_line(other.steps).line), other.requests).ttft
+        for other in known
+    ]
+    way_ms = max(0.0, float(np.mean(ways)))
+    fit, refit = fit_step_line([step for other in known for step in other.steps]), fit_step_line(case.steps)
+    from_neighbours, from_own_steps = (
+        with_way(predicted(server_of(limits, each.line), case.requests), way_ms) for each in (fit, refit)
+    )
+    return Prediction(case, fit, refit, from_neighbours, from_own_steps, way_ms)
+
+
+def with_way(times: Times, way_ms: float) -> Times:
+    """The same with so many ms from the client to the engine and back."""
+    return Times(
+        times.ttft + way_ms,
+        times.ttft_p90 + way_ms,
+        times.tpot,
+        times.whole + way_ms,
+        times.whole_p90 + way_ms,
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables; 1 where nothing could be predicted."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
     parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each case")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each case")
     options = parser.parse_args(arguments)
+    busy = [os.getloadavg()[0]]
     limits, cases = measure(options.lengths, options.loads, options.seconds)
-    known, unknown = cases[::2], cases[1::2]
-    fit = fit_step_line([step for case in known for step in case.steps])
+    busy.append(os.getloadavg()[0])
+    predictions = [predict(limits, cases, number) for number in range(1, len(cases), 2)]
     head = "TTFT, ms | p90 | ms a token | whole, ms | p90"
-    print(f"| case | load | requests | {head} | predicted: {head} | own steps: {head} |")
-    print("|---" * 18 + "|")
-    predicted_errors, own_errors = [], []
-    for case in unknown:
-        refit = fit_step_line(case.steps)
-        predicted_errors.append(errors(predicted(server_of(limits, fit.line), case.requests), case.measured))
-        own_errors.append(errors(predicted(server_of(limits, refit.line), case.requests), case.measured))
+    print(f"| case | load | requests | {head} | predicted: {head} | own steps: {head} | way, ms |")
+    print("|---" * 19 + "|")
+    for each in predictions:
+        case = each.case
         cells = [f"{value:,.4g}" for value in astuple(case.measured)]
-        cells += [f"{error:+.0%}" for error in (*predicted_errors[-1], *own_errors[-1])]
-        print(f"| {case.name} | {case.load:g} | {len(case.requests.times_s)} | {' | '.join(cells)} |")
-    for text, rows in (
-        ("calibrated on the others", predicted_errors),
-        ("with the case's own steps", own_errors),
-    ):
-        medians = (f"{np.median(np.abs(column)):.1%}" for column in zip(*rows, strict=True))
-        print(f"\nMedian error, {text}: {', '.join(medians)} ({head.replace(' |', ',')}).")
+        for times in (each.from_neighbours, each.from_own_steps):
+            cells += [f"{error:+.0%}" for error in errors(times, case.measured)]
+        print(
+            f"| {case.name} | {case.load:g} | {len(case.requests.times_s)} | {' | '.join(cells)} | {each.way_ms:.1f} |"
+        )
+    for text, name in (("predicted", "from_neighbours"), ("with the case's own steps", "from_own_steps")):
+        rows = np.abs([errors(getattr(each, name), each.case.measured) for each in predictions])
+        medians = ", ".join(f"{median:.1%}" for median in np.median(rows, axis=0))
+        print(f"\nMedian error, {text}: {medians} ({head.replace(' |', ',')}).")
     print_lines(
-        {"the other cases": fit}
-        | {f"{case.name}, {case.load:g}": fit_step_line(case.steps) for case in unknown}
+        {f"{each.case.name}, {each.case.load:g}: neighbours": each.fit for each in predictions}
+        | {f"{each.case.name}, {each.case.load:g}: its own": each.refit for each in predictions}
+    )
+    cores = len(os.sched_getaffinity(0))
+    print(
+        f"\nLoad average of this machine at start and end: {busy[0]:.1f} and {busy[1]:.1f}, on {cores} cores."
     )
     return 0
 

@@ -464,11 +464,11 @@ BENCHMARKS = (
         "benchmarks.llm_serving",
         "A decoder of 4 million random parameters, served by transformers' continuous batching (at most 8 sequences "
         "and 256 tokens a step, one thread) and loaded as `measure --endpoint` loads any: log-normal lengths, Poisson "
-        "arrivals of 20 s at shares of the rate that it completes. Of the cases every second one calibrates the line "
-        "of step times, from the engine's own log; the others are predicted from it, their arrivals and lengths. "
-        "*Own steps* is the same with the line of the case's own log: what is left is the scheduler, the way over HTTP "
-        "and what no line says of steps; what it removes is that the cores changed their speed meanwhile. Run it on an "
-        "idle machine: the front, the engine and the client share two cores.",
+        "arrivals of 15 s at shares of the rate that it completes. Every second case is predicted from the two beside "
+        "it, of other lengths or loads: the line of step times is fitted to the engine's own log of them, and *way* is "
+        "what clients saw beyond the steps in them. *Own steps* is the same with the line of the case's own log: what "
+        "is left is the scheduler and what no line says of steps; what it removes is that the cores changed their "
+        "speed. Run it on an idle machine: the engine and the client share its cores with whatever else runs.",
         ("--lengths", "short", "--loads", "0.3", "0.6", "--seconds", "1"),
     ),
     Benchmark(

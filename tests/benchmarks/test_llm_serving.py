@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks import llm_serving
-from benchmarks.llm_serving import Requests, Times, errors, predicted, server_of
+from benchmarks.llm_serving import Case, Requests, Times, errors, predict, predicted, server_of, with_way
 from benchmarks.sections import BENCHMARKS
+from torchsplit_core.serving.llm_engine.step_log import LoggedStep
 from torchsplit_core.values import StepLine
 
 LIMITS = {
@@ -26,6 +27,28 @@ def test_errors_are_relative_to_what_was_measured():
     assert errors(Times(110, 100, 5, 1000, 1000), measured) == pytest.approx([0.1, 0, -0.5, 0, -0.5])
 
 
+def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
+    def case_of(load, line, rate):
+        times = np.arange(1, 31) / rate
+        requests = Requests(times, np.full(30, 20), np.full(30, 5))
+        measured = with_way(predicted(server_of(LIMITS, line), requests), 3.0)
+        rng = np.random.default_rng(1)
+        steps = [step_of(line, int(rng.integers(0, 60)), int(rng.integers(0, 3))) for _ in range(40)]
+        return Case("short", load, rate, requests, measured, tuple(steps))
+
+    def step_of(line, prompt, sequences):
+        time_ms = line.base_ms + line.prompt_token_ms * prompt + line.sequence_ms * sequences
+        return LoggedStep(0.0, time_ms / 1e3, prompt, sequences, 0, 0.0, sequences, 0)
+
+    slow, fast = StepLine(8.0, 0.1, 1.0), StepLine(4.0, 0.05, 0.5)
+    cases = [case_of(0.3, slow, 5.0), case_of(0.6, fast, 9.0), case_of(0.8, slow, 12.0)]
+    prediction = predict(LIMITS, cases, 1)
+    # The way is found, the case's own steps tell all, and its neighbours' speed is what is left.
+    assert prediction.way_ms == pytest.approx(3.0)
+    assert errors(prediction.from_own_steps, cases[1].measured) == pytest.approx([0] * 5, abs=1e-6)
+    assert min(errors(prediction.from_neighbours, cases[1].measured)) > 0.5
+
+
 @pytest.mark.torch
 def test_a_short_trial_prints_what_was_measured_and_predicted(capsys):
     (section,) = (section for section in BENCHMARKS if section.module == "benchmarks.llm_serving")
@@ -33,5 +56,5 @@ def test_a_short_trial_prints_what_was_measured_and_predicted(capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if line.startswith("| short | 0.6 |")]
     assert len(rows) == 1 and rows[0].count("|") == lines[0].count("|")
-    assert "Median error, calibrated on the others" in "".join(lines)
-    assert [line for line in lines if line.startswith("| the other cases |")]
+    assert "Median error, predicted" in "".join(lines) and "Load average of this machine" in lines[-1]
+    assert [line for line in lines if line.startswith("| short, 0.6: neighbours |")]
