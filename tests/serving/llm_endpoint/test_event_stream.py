@@ -25,7 +25,7 @@ def test_events_do_not_depend_on_the_blocks_they_come_in(size):
     blocks = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
     assert [event for block in blocks for event in parser.feed(block)] == EVENTS
     assert not parser.unfinished
-    parser.feed(b"data: x")
+    assert list(parser.feed(b"data: x")) == []
     assert parser.unfinished
 
 
@@ -34,7 +34,7 @@ def test_events_do_not_depend_on_the_blocks_they_come_in(size):
 )
 def test_lines_and_events_without_end_and_other_bytes_are_refused(block):
     with pytest.raises(EventStreamError):
-        EventStreamParser().feed(block)
+        list(EventStreamParser().feed(block))
 
 
 class Times:

@@ -81,7 +81,7 @@ def test_a_row_says_what_was_measured_and_where():
         "2",
         "2.5",
         "100",
-        "10.5",
+        "10",
     )
     names = (
         "ttft_mean_ms",

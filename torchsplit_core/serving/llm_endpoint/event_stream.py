@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchsplit_core.values.errors import quoted
@@ -31,10 +31,9 @@ class EventStreamParser:
         """Whether the bytes so far end within a line or an event."""
         return bool(self._rest or self._data)
 
-    def feed(self, block: bytes) -> list[str]:
-        """The data of the events that end in this block. Raises EventStreamError."""
+    def feed(self, block: bytes) -> Iterator[str]:
+        """The data of the events that end in this block. Raises EventStreamError, after the events before it."""
         lines = block.split(b"\n")
-        events: list[str] = []
         for number, part in enumerate(lines):
             if part:
                 self._rest.append(part)
@@ -44,15 +43,14 @@ class EventStreamParser:
             if number + 1 < len(lines):
                 line = b"".join(self._rest).removesuffix(b"\r")
                 self._rest, self._rest_bytes = [], 0
-                self._take_line(line, events)
-        return events
+                if line:
+                    self._take_line(line)
+                elif self._data:
+                    data, self._data, self._data_bytes = "\n".join(self._data), [], 0
+                    yield data
 
-    def _take_line(self, line: bytes, events: list[str]) -> None:
-        if not line:
-            if self._data:
-                events.append("\n".join(self._data))
-            self._data, self._data_bytes = [], 0
-        elif line.startswith(b"data:"):
+    def _take_line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
             try:
                 text = line[5:].decode()
             except UnicodeDecodeError:

@@ -125,8 +125,8 @@ def serving_row(
     notes = [f"{len(measured.answers)} requests sent", *notes]
     if figures is not None:
         if figures.prompt_tokens is not None:
-            row["question_tokens"] = _text(figures.prompt_tokens)
-        row["output_tokens"] = _text(figures.output_tokens)
+            row["question_tokens"] = str(round(figures.prompt_tokens))
+        row["output_tokens"] = str(max(1, round(figures.output_tokens)))
         for name, times in (("ttft", figures.ttft_ms), ("e2e", figures.e2e_ms)):
             row |= {
                 f"{name}_mean_ms": _text(times.mean),
