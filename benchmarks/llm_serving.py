@@ -2,7 +2,8 @@
 
 A small decoder of random weights is served by transformers' continuous batching behind an OpenAI-compatible endpoint
 (`torchsplit_core/serving/llm_engine`) and loaded as `measure --endpoint` loads any. Cases are lengths by loads. Every
-second one is predicted from the two beside it: the line of step times (base, prompt token, sequence, context token,
+second one is predicted from the two beside it (rounds of all cases follow each other, since cores change their speed
+within minutes): the line of step times (base, prompt token, sequence, context token,
 attention) is fitted to their logs of steps, and the contract's rules with the engine's own limits do the rest from
 arrivals and lengths alone. Beside it the same with the line of the case's own steps: what is left then is the scheduler
 and the way over HTTP, and what it removes is that the cores changed their speed.
@@ -23,14 +24,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.serving.llm_endpoint.address import LlmEndpoint, parse_endpoint
-from torchsplit_core.serving.llm_endpoint.client import EndpointClient
+from torchsplit_core.serving.llm_endpoint.client import EndpointClient, StreamedAnswer
 from torchsplit_core.serving.llm_endpoint.open_loop import LoadStage, StageAnswers, run_stages
 from torchsplit_core.serving.llm_endpoint.rows import stage_figures
 from torchsplit_core.serving.llm_engine.process import LlmEngineProcess, llm_engine
@@ -54,7 +55,9 @@ LENGTHS = {"short": (60, 40), "prompts": (300, 20), "answers": (40, 120), "both"
 LOADS = (0.3, 0.6, 0.85)
 """Shares of the rate that the engine completes when all requests are there."""
 BURST = 24
-"""Requests at once, from which that rate is reckoned first."""
+"""Requests at once, from which that rate is reckoned first; later it is from the steps of the case before."""
+LEAST_REQUESTS = 8
+"""Of a case in a round."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,32 @@ class Times:
 
 @dataclass(frozen=True)
 class Case:
-    """One case measured: the requests as they were sent, times at the client, and the engine's steps."""
+    """One case measured: the requests as they were sent, on the clock of all rounds, and the engine's steps."""
 
     name: str
     load: float
     rate_rps: float
     requests: Requests
-    measured: Times
+    answers: tuple[StreamedAnswer, ...]
     steps: tuple[LoggedStep, ...]
+
+    def joined(self, later: Case) -> Case:
+        """The same case with what a later round measured of it."""
+        ours, theirs = astuple(self.requests), astuple(later.requests)
+        requests = Requests(*(np.concatenate(pair) for pair in zip(ours, theirs, strict=True)))
+        return replace(
+            self, requests=requests, answers=self.answers + later.answers, steps=self.steps + later.steps
+        )
+
+    @property
+    def measured(self) -> Times:
+        """Times at the client. Raises RuntimeError where a request failed."""
+        stage = LoadStage(self.rate_rps, 0.0, ())
+        figures = stage_figures(StageAnswers(stage, 0.0, self.answers))
+        if figures is None or figures.problems or figures.tpot_ms is None:
+            raise RuntimeError(f"requests failed: {figures and dict(figures.problems)}")
+        ttft, whole = figures.ttft_ms, figures.e2e_ms
+        return Times(ttft.mean, ttft.p90, figures.tpot_ms.mean, whole.mean, whole.p90)
 
 
 def drawn_lengths(mean: float, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -138,15 +159,6 @@ def send(endpoint: LlmEndpoint, requests: Requests, rate_rps: float) -> StageAns
     return asyncio.run(run())
 
 
-def measured_times(answers: StageAnswers) -> Times:
-    """Times at the client. Raises RuntimeError where a request failed."""
-    figures = stage_figures(answers)
-    if figures is None or figures.problems or figures.tpot_ms is None:
-        raise RuntimeError(f"requests failed: {figures and dict(figures.problems)}")
-    ttft, whole = figures.ttft_ms, figures.e2e_ms
-    return Times(ttft.mean, ttft.p90, figures.tpot_ms.mean, whole.mean, whole.p90)
-
-
 def measure_case(
     engine: LlmEngineProcess, name: str, load: float, rate_rps: float, count: int, seed: int
 ) -> Case:
@@ -155,8 +167,9 @@ def measure_case(
     times_s = np.cumsum(rng.standard_exponential(count)) / rate_rps
     requests = drawn_requests(name, times_s, rng)
     engine.take_steps()
-    answers = send(parse_endpoint(engine.url, "decoder"), requests, rate_rps)
-    return Case(name, load, rate_rps, requests, measured_times(answers), tuple(engine.take_steps()))
+    answers = send(parse_endpoint(engine.url, "decoder"), requests, rate_rps).answers
+    sent = replace(requests, times_s=np.array([answer.due_s for answer in answers]))
+    return Case(name, load, rate_rps, sent, answers, tuple(engine.take_steps()))
 
 
 def drawn_requests(name: str, times_s: NDArray[np.float64], rng: np.random.Generator) -> Requests:
@@ -179,9 +192,9 @@ def saturating_rate(limits: Mapping[str, int], name: str, line: StepLine) -> flo
 
 
 def measure(
-    names: Sequence[str], loads: Sequence[float], seconds: float
+    names: Sequence[str], loads: Sequence[float], seconds: float, rounds: int
 ) -> tuple[dict[str, int], list[Case]]:
-    """The engine's limits, and all cases measured one after the other."""
+    """The engine's limits, and all cases, each measured once a round; the engine is idle between them."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "config.json"
         source.write_text(json.dumps(DECODER))
@@ -190,14 +203,16 @@ def measure(
         )
         with llm_engine(settings) as engine:
             limits = engine.engine()
-            burst = measure_case(engine, names[0], 0.0, 1e3, BURST, 999)
-            steps, cases = burst.steps, list[Case]()
-            for name, load in itertools.product(names, loads):
+            steps = measure_case(engine, names[0], 0.0, 1e3, BURST, 999).steps
+            cases: dict[tuple[str, float], Case] = {}
+            for turn, (name, load) in itertools.product(range(rounds), itertools.product(names, loads)):
                 rate = load * saturating_rate(limits, name, fit_step_line(steps).line)
-                cases.append(measure_case(engine, name, load, rate, max(10, int(rate * seconds)), len(cases)))
-                steps = cases[-1].steps
-                print(f"{name} at {load:g}: {cases[-1].measured}", file=sys.stderr)
-    return limits, cases
+                count = max(LEAST_REQUESTS, int(rate * seconds))
+                case = measure_case(engine, name, load, rate, count, 100 * turn + len(cases))
+                print(f"round {turn}, {name} at {load:g}: {case.measured}", file=sys.stderr)
+                steps, known = case.steps, cases.get((name, load))
+                cases[name, load] = case if known is None else known.joined(case)
+    return limits, list(cases.values())
 
 
 def errors(times: Times, measured: Times) -> list[float]:
@@ -265,10 +280,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
     parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS))
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each case")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each case in each round")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
     busy = [os.getloadavg()[0]]
-    limits, cases = measure(options.lengths, options.loads, options.seconds)
+    limits, cases = measure(options.lengths, options.loads, options.seconds, options.rounds)
     busy.append(os.getloadavg()[0])
     predictions = [predict(limits, cases, number) for number in range(1, len(cases), 2)]
     head = "TTFT, ms | p90 | ms a token | whole, ms | p90"

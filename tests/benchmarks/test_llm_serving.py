@@ -1,12 +1,16 @@
 """An engine on this processor beside its simulation: a short trial of the benchmark, and its errors."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 
 from benchmarks import llm_serving
-from benchmarks.llm_serving import Case, Requests, Times, errors, predict, predicted, server_of, with_way
+from benchmarks.llm_serving import Case, Requests, Times, errors, predict, predicted, server_of
 from benchmarks.sections import BENCHMARKS
+from torchsplit_core.serving.llm_endpoint.client import StreamedAnswer
 from torchsplit_core.serving.llm_engine.step_log import LoggedStep
+from torchsplit_core.simulation.continuous import run_engines
 from torchsplit_core.values import StepLine
 
 LIMITS = {
@@ -31,10 +35,15 @@ def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
     def case_of(load, line, rate):
         times = np.arange(1, 31) / rate
         requests = Requests(times, np.full(30, 20), np.full(30, 5))
-        measured = with_way(predicted(server_of(LIMITS, line), requests), 3.0)
+        run = run_engines(server_of(LIMITS, line), *astuple(requests), np.zeros(30, dtype=np.int64))
+        # The way of 3 ms is in the first token and in the last.
+        answers = tuple(
+            StreamedAnswer(float(due), float(due), (first + 0.003, last + 0.003), 20, 5, 200, "")
+            for due, first, last in zip(times, run.first_token_s, run.last_token_s, strict=True)
+        )
         rng = np.random.default_rng(1)
         steps = [step_of(line, int(rng.integers(0, 60)), int(rng.integers(0, 3))) for _ in range(40)]
-        return Case("short", load, rate, requests, measured, tuple(steps))
+        return Case("short", load, rate, requests, answers, tuple(steps))
 
     def step_of(line, prompt, sequences):
         time_ms = line.base_ms + line.prompt_token_ms * prompt + line.sequence_ms * sequences
@@ -47,6 +56,11 @@ def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
     assert prediction.way_ms == pytest.approx(3.0)
     assert errors(prediction.from_own_steps, cases[1].measured) == pytest.approx([0] * 5, abs=1e-6)
     assert min(errors(prediction.from_neighbours, cases[1].measured)) > 0.5
+
+    # A round more of a case is more requests of it.
+    joined = cases[1].joined(cases[1])
+    assert len(joined.answers) == len(joined.requests.times_s) == 60 and len(joined.steps) == 80
+    assert joined.measured.ttft == pytest.approx(cases[1].measured.ttft)
 
 
 @pytest.mark.torch

@@ -10,13 +10,13 @@ from torchsplit_core.serving.llm_endpoint.open_loop import LoadStage, StageAnswe
 from torchsplit_core.serving.llm_endpoint.rows import (
     COLUMNS,
     REQUEST_COLUMNS,
-    csv_text,
     latency_figures,
     request_rows,
     serving_row,
     stage_figures,
     table_text,
 )
+from torchsplit_core.tables.write_csv import rows_csv
 
 
 def answer(due, first, gap, tokens, *, events=None, counted=True, prompt=100, problem="", late=0.0):
@@ -115,7 +115,7 @@ def test_without_an_answer_a_row_has_no_figure():
 
 
 def test_requests_can_be_replayed():
-    rows = list(csv.DictReader(io.StringIO(csv_text(request_rows(STAGE, 100), REQUEST_COLUMNS))))
+    rows = list(csv.DictReader(io.StringIO(rows_csv(REQUEST_COLUMNS, request_rows(STAGE, 100)))))
     assert len(rows) == 4
     assert rows[1] == {
         "arrival_s": "0.500000", "prompt_tokens": "100", "output_tokens": "21", "first_token_s": "0.540000",
@@ -124,8 +124,10 @@ def test_requests_can_be_replayed():
 
 
 def test_the_columns_are_those_of_measured_serving():
-    text = csv_text([serving_row(0, STAGE, stage_figures(STAGE), {"note": "a, b"}, 1, 1, [])])
+    text = rows_csv(COLUMNS, [serving_row(0, STAGE, stage_figures(STAGE), {"engine": "=1+1"}, 1, 1, [])])
     head = text.splitlines()[0]
+    # What an endpoint says of itself runs in no spreadsheet.
+    assert ",'=1+1," in text
     assert head.startswith(
         "experiment,model,gpu,tp,dp,precision,max_num_seqs,max_num_batched_tokens,max_model_len,"
     )

@@ -75,7 +75,8 @@ def _serve(connection: socket.socket, stub: StubEndpoint, ended: threading.Event
             if method == "GET":
                 _answer_get(connection, stub, path)
             elif stub.needs_key and headers.get("authorization") != f"bearer {KEY}":
-                _answer(connection, 401, {"error": {"message": "no such key"}})
+                said = headers.get("authorization", "").removeprefix("bearer ")
+                _answer(connection, 401, {"error": {"message": f"no such key{said and f': {said}'}"}})
             else:
                 if stub.only_chat and path != "/v1/chat/completions":
                     _answer(connection, 404, {"detail": "Not Found"})

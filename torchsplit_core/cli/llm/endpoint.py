@@ -106,6 +106,7 @@ def measure_endpoint(options: argparse.Namespace) -> int:
             text = "the model's name" if name == "--model" else "requests/s" if name == "--rate" else "tokens"
             raise InputFault(name, "is missing, and --endpoint needs it", f"Give {name}: {text}.")
     from torchsplit_core.serving.llm_endpoint import address, measurement, rows
+    from torchsplit_core.tables.write_csv import rows_csv
 
     timeout_s = address.DEFAULT_TIMEOUT_S if options.timeout_s is None else options.timeout_s
     check_number("--timeout-s", timeout_s, positive=True)
@@ -125,9 +126,9 @@ def measure_endpoint(options: argparse.Namespace) -> int:
     if options.requests_out:
         for number, (stage, row) in enumerate(zip(measured.stages, measured.rows, strict=True)):
             row["requests"] = _numbered(options.requests_out, number if len(measured.rows) > 1 else None)
-            requests = rows.csv_text(rows.request_rows(stage, load.prompt_tokens), rows.REQUEST_COLUMNS)
+            requests = rows_csv(rows.REQUEST_COLUMNS, rows.request_rows(stage, load.prompt_tokens))
             files.replace_file(Path(row["requests"]), requests)
-    text = rows.csv_text(measured.rows)
+    text = rows_csv(rows.COLUMNS, measured.rows)
     if options.output:
         files.replace_file(Path(options.output), text)
     if options.json:

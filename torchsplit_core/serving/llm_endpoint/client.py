@@ -88,6 +88,9 @@ class EndpointClient:
         counts = reader.prompt_tokens, reader.output_tokens
         if not problem and reader.output_tokens == 0:
             problem = "its answer has 0 tokens by its own count"
+        if self.endpoint.key:
+            # Some servers repeat a key that they refuse.
+            problem = problem.replace(self.endpoint.key, "…")
         return StreamedAnswer(due_s, sent_s, tuple(reader.token_times_s), *counts, status, problem)
 
     async def fetch(self, path: str) -> tuple[int, bytes]:

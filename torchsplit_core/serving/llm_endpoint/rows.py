@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -146,15 +144,6 @@ def problem_text(problems: Mapping[str, int], most: int = 3) -> str:
     listed = sorted(problems.items(), key=lambda item: -item[1])
     text = ", ".join(f"{count}: {problem}" for problem, count in listed[:most])
     return text + (f", and {len(listed) - most} more kinds" if len(listed) > most else "")
-
-
-def csv_text(rows: Sequence[Mapping[str, str]], columns: Sequence[str] = COLUMNS) -> str:
-    """Rows as CSV with a head."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def request_rows(measured: StageAnswers, asked_prompt_tokens: int) -> list[dict[str, str]]:

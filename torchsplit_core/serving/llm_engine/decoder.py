@@ -106,7 +106,7 @@ def load_decoder(settings: LlmEngineSettings) -> tuple[Any, TextTokens]:
             )
         else:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-    except (ValueError, OSError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, OSError, RuntimeError, KeyError, AttributeError, TypeError, ImportError) as error:
         raise _no_decoder(settings.source, f"makes no decoder: {last_cause(error)}") from error
     model = model.eval().requires_grad_(False)
     # Random weights know no end of a text.
