@@ -76,7 +76,7 @@ def answered(engine, *bodies, path="/v1/completions"):
         for content in bodies:
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             writer.write(
-                b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+                b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
                 % (path.encode(), len(body), body)
             )
             head = await reader.readuntil(b"\r\n\r\n")
@@ -179,6 +179,26 @@ def test_messages_that_are_none_and_paths_that_are_none():
     assert b" 405 " in head
 
 
+def test_pages_and_names_of_others_are_refused():
+    async def ask(url):
+        client = EndpointClient(parse_endpoint(url, "tiny"))
+        client.endpoint = Disguised(client.endpoint)
+        return await client.fetch("/health")
+
+    class Disguised:
+        def __init__(self, endpoint):
+            self.endpoint = endpoint
+
+        def __getattr__(self, name):
+            return getattr(self.endpoint, name)
+
+        def head(self, method, path):
+            return self.endpoint.head(method, path).replace(b"127.0.0.1", b"evil.example")
+
+    status, body = served(Alphabet(), ask)
+    assert status == 403 and b"evil.example" in body
+
+
 def test_an_engine_that_fails_is_said_before_and_within_a_stream():
     body = {"prompt": "x", "max_tokens": 5, "stream": True}
     ((head, answer),) = answered(Alphabet("no memory"), body)
@@ -195,7 +215,10 @@ def test_a_client_that_leaves_is_cancelled():
     async def ask(url):
         _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         body = json.dumps({"prompt": "x"}).encode()
-        writer.write(b"POST /v1/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
         await asyncio.sleep(0.1)
         writer.close()
         while not engine.cancelled:

@@ -10,10 +10,13 @@ from typing import Any, Protocol
 
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.llm_engine.step_log import LoggedStep
+from torchsplit_core.serving.protocol.access_guard import AccessGuard
 from torchsplit_core.serving.protocol.http_server import Request, check_method, json_response
 from torchsplit_core.serving.protocol.tensors import RequestFault
+from torchsplit_core.serving.settings import AccessSettings
 from torchsplit_core.values import suggestion
 from torchsplit_core.values.errors import json_words, quoted
+from torchsplit_core.values.serving.hosts import allowed_hosts
 
 EVENTS = (("content-type", "text/event-stream"), ("cache-control", "no-cache"))
 MOST_BODY_BYTES = 8 * 2**20
@@ -72,9 +75,11 @@ class LlmApp:
     ) -> None:
         self.engine, self.text, self.settings, self.version = engine, text, settings, version
         self.created = int(time.time())
+        self.guard = AccessGuard(AccessSettings(hosts=allowed_hosts(settings.host, ())))
 
     def admit(self, request: Request) -> int:
-        """Largest body in bytes. Raises RequestFault for an unknown path."""
+        """Largest body in bytes. Raises RequestFault for a foreign host or page, and an unknown path."""
+        self.guard.check(request)
         if request.path in (COMPLETIONS, CHATS):
             return MOST_BODY_BYTES
         if request.path in _GET:

@@ -101,7 +101,10 @@ class ContinuousBatch:
         return self.log.take()
 
     def cancel(self, name: str) -> None:
-        """Leave a request out from the next step on."""
+        """Leave a request out from the next step on; nobody hears of it any more."""
+        router = self._manager.output_router
+        with router._lock:
+            router.result_handlers.pop(name, None)
         self._manager.cancel_request(name)
 
     def stop(self) -> None:
