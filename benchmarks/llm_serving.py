@@ -248,20 +248,22 @@ class Prediction:
 def predict(limits: Mapping[str, int], cases: Sequence[Case], number: int) -> Prediction:
     """Case `number` from the cases before and after it, of other lengths or loads, and of nearly the same minute.
 
-    The way is what clients saw beyond the steps in the same two cases, in the mean time to the first token.
+    The way is from the end of the step that made a first token to the client, the median over the same two cases.
     """
     case, known = cases[number], [cases[at] for at in (number - 1, number + 1) if 0 <= at < len(cases)]
-    ways = [
-        other.measured.ttft
-        - predicted(server_of(limits, fit_step_line(other.steps).line), other.requests).ttft
-        for other in known
-    ]
-    way_ms = max(0.0, float(np.mean(ways)))
+    way_ms = float(np.median([way for other in known for way in ways_ms(other)]))
     fit, refit = fit_step_line([step for other in known for step in other.steps]), fit_step_line(case.steps)
     from_neighbours, from_own_steps = (
         with_way(predicted(server_of(limits, each.line), case.requests), way_ms) for each in (fit, refit)
     )
     return Prediction(case, fit, refit, from_neighbours, from_own_steps, way_ms)
+
+
+def ways_ms(case: Case) -> list[float]:
+    """From the last end of a step to each first token at the client; all processes of a host share one clock."""
+    ends_s = np.sort([step.end_s for step in case.steps])
+    first_s = np.array([answer.token_times_s[0] for answer in case.answers])
+    return (1e3 * (first_s - ends_s[np.searchsorted(ends_s, first_s) - 1])).tolist()
 
 
 def with_way(times: Times, way_ms: float) -> Times:

@@ -42,12 +42,14 @@ def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
             for due, first, last in zip(times, run.first_token_s, run.last_token_s, strict=True)
         )
         rng = np.random.default_rng(1)
-        steps = [step_of(line, int(rng.integers(0, 60)), int(rng.integers(0, 3))) for _ in range(40)]
+        # Steps of which some end when a first token is made.
+        ends = [*run.first_token_s, *(-1.0 - 0.01 * number for number in range(30))]
+        steps = [step_of(line, int(rng.integers(0, 60)), int(rng.integers(0, 3)), float(end)) for end in ends]
         return Case("short", load, rate, requests, answers, tuple(steps))
 
-    def step_of(line, prompt, sequences):
+    def step_of(line, prompt, sequences, end_s):
         time_ms = line.base_ms + line.prompt_token_ms * prompt + line.sequence_ms * sequences
-        return LoggedStep(0.0, time_ms / 1e3, prompt, sequences, 0, 0.0, sequences, 0)
+        return LoggedStep(end_s - time_ms / 1e3, end_s, prompt, sequences, 0, 0.0, sequences, 0)
 
     slow, fast = StepLine(8.0, 0.1, 1.0), StepLine(4.0, 0.05, 0.5)
     cases = [case_of(0.3, slow, 5.0), case_of(0.6, fast, 9.0), case_of(0.8, slow, 12.0)]
@@ -59,7 +61,7 @@ def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
 
     # A round more of a case is more requests of it.
     joined = cases[1].joined(cases[1])
-    assert len(joined.answers) == len(joined.requests.times_s) == 60 and len(joined.steps) == 80
+    assert len(joined.answers) == len(joined.requests.times_s) == 60 and len(joined.steps) == 120
     assert joined.measured.ttft == pytest.approx(cases[1].measured.ttft)
 
 
