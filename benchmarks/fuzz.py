@@ -90,6 +90,7 @@ TARGETS = (
     Target("http", "a connection's bytes, in any pieces", fuzz_readers.http),
     Target("infer", "a request's body: packed, JSON, tensors as bytes", fuzz_readers.infer, "lined"),
     Target("answer", "an answer's tensors, for who asked", fuzz_readers.answer, "lined"),
+    Target("stream", "an LLM's streamed answer, in any pieces", fuzz_readers.stream),
     Target("guard", "who may ask: host, origin, token", fuzz_readers.guard),
 )  # fmt: skip
 

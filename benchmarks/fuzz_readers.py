@@ -464,6 +464,28 @@ def answer() -> Read:
     return read
 
 
+def stream() -> Read:
+    """A completion's stream of events: the same answer or the same problem in any pieces."""
+    from torchsplit_core.serving.llm_endpoint.event_stream import AnswerReader
+    from torchsplit_core.values import InputFault
+
+    def answered(data: bytes, size: int) -> AnswerReader:
+        reader = AnswerReader(lambda: 0.0, 4, lambda: None)
+        for at in range(0, len(data), size):
+            reader.feed(data[at : at + size])
+        reader.end()
+        return reader
+
+    def read(data: bytes) -> None:
+        whole, pieces = answered(data, max(1, len(data))), answered(data, 7)
+        for name in ("problem", "token_times_s", "prompt_tokens", "output_tokens", "finished", "done"):
+            assert getattr(whole, name) == getattr(pieces, name), f"another {name} in pieces"
+        if whole.problem:
+            raise InputFault("the stream", whole.problem, "Ask again.")
+
+    return read
+
+
 TAKEN = re.compile(rb"(localhost|127\.0\.0\.1|plan\.example\.com)\.*(:\d*)?|\[::1\]\.*(:\d*)?", re.I)
 TOKEN = "a-token-of-32-letters-0123456789"
 

@@ -481,6 +481,19 @@ BENCHMARKS = (
         ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
     ),
     Benchmark(
+        "An LLM engine on this processor against its simulation",
+        "benchmarks.llm_serving",
+        "A decoder of 4 million random parameters, served by transformers' continuous batching (at most 8 sequences "
+        "and 256 tokens a step, one thread) and loaded as `measure --endpoint` loads any: log-normal lengths, "
+        "Poisson arrivals at shares of the rate that it completes, three rounds of 5 s a case. Every second case is "
+        "predicted from the two beside it, of other lengths or loads: the line of step times is fitted to the "
+        "engine's own log of them, and *way* is from the end of a step to the client. *Own steps* is the same with "
+        "the line of the case's own log: what is left is the scheduler and what no line says of steps; what it "
+        "removes is that the cores changed their speed. Run it on an idle machine: the engine and the client share "
+        "its cores with whatever else runs.",
+        ("--lengths", "short", "--loads", "0.3", "0.6", "--seconds", "1", "--rounds", "1"),
+    ),
+    Benchmark(
         "Clients that mean harm against a front",
         "benchmarks.front_attacks",
         "An empty model served by the command line with time limits of 2 s, 1,000 connections and 64 MiB of bodies at "

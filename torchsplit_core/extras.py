@@ -13,6 +13,7 @@ EXTRA_MODULES = {
     "deploy": ("torch", "httptools", "uvloop", "orjson", "opentelemetry"),
     "train": ("torch", "safetensors"),
     "app": ("streamlit", "starlette", "uvicorn", "plotly", "pandas", "httptools", "uvloop", "orjson"),
+    "llm": ("torch", "httptools", "uvloop", "orjson", "transformers"),
 }
 """The modules of each extra. Where several have one, the first is named."""
 

@@ -69,6 +69,8 @@ ONLY_IN = {
     "networkx": {"partitioning"},
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
+    "transformers": {"serving"},
+    "tokenizers": {"serving"},
     "httptools": {"serving"},
     "uvloop": {"serving"},
     "orjson": {"serving"},

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
-from torchsplit_core.cli.arguments.outputs import OutputFile
+from torchsplit_core.cli.arguments.outputs import OutputFile, output_or_tokens_option, read_output_text
 from torchsplit_core.cli.arguments.run_folders import add_run_option, with_run_folders
 from torchsplit_core.cli.common import Command, Options, with_progress, write_outcome
+from torchsplit_core.cli.llm.endpoint import (
+    add_endpoint_options,
+    given_endpoint_options,
+    measure_endpoint,
+)
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.serving.settings import (
     DEADLINE_S,
@@ -51,7 +56,7 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
     add_client_options(parser)
     trust(parser)
     parser = command("measure", _measure)
-    _plan_options(parser)
+    _plan_options(parser, needed=False)
     parser.add_argument(
         "--arrivals",
         action="append",
@@ -65,14 +70,18 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
         help=f"of the load (default {DEFAULT_DURATION_S:g})",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the arrivals (default 0)")
+    add_endpoint_options(parser)
     trust(parser)
-    output(parser)
+    output_or_tokens_option(parser, "--endpoint")
+    parser.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
 
-def _plan_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+def _plan_options(parser: argparse.ArgumentParser, *, needed: bool = True) -> None:
     parser.add_argument(
-        "--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers"
+        "plan", metavar="PLAN", nargs=None if needed else "?", help="a file of a plan outcome, or -"
+    )
+    parser.add_argument(
+        "--request", required=needed, metavar="PLAN_REQUEST", help="the request that it answers"
     )
     add_run_option(parser)
     parser.add_argument(
@@ -134,6 +143,18 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
+    read_output_text(options, as_tokens=options.endpoint is not None)
+    if options.endpoint is not None:
+        if options.plan is not None or options.request is not None:
+            problem = f"is given, and the plan {options.plan or options.request} too"
+            raise InputFault("--endpoint", problem, "Measure one of them.")
+        return measure_endpoint(options)
+    if options.plan is None or options.request is None:
+        name = "--request" if options.plan else "PLAN"
+        raise InputFault(name, "is missing", "Give PLAN --request PLAN_REQUEST, or --endpoint URL.")
+    if given := given_endpoint_options(options):
+        problem = f"{' and '.join(given)} go with --endpoint, and the plan {options.plan} is given"
+        raise InputFault("", problem, "Leave them out, or give --endpoint URL in place of the plan.")
     from torchsplit_core.workspace.store import default_root
 
     outcome, request = _files(options)

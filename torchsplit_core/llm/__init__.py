@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from torchsplit_core.llm.device import EngineDevice, check_parallel, engine_device
     from torchsplit_core.llm.memory import EngineMemory, engine_memory
     from torchsplit_core.llm.published import decoder_names, published_decoder, quantized
-    from torchsplit_core.llm.step_times import StepEstimate, step_estimate, step_lines
+    from torchsplit_core.llm.step_times import EngineStepEstimate, step_estimate, step_lines
 
 __all__ = [
     "EngineConstants",
     "EngineDevice",
     "EngineMemory",
-    "StepEstimate",
+    "EngineStepEstimate",
     "check_parallel",
     "decoder_names",
     "engine_device",
@@ -38,6 +38,6 @@ __getattr__ = on_demand(
         "device": "EngineDevice check_parallel engine_device",
         "memory": "EngineMemory engine_memory",
         "published": "decoder_names published_decoder quantized",
-        "step_times": "StepEstimate step_estimate step_lines",
+        "step_times": "EngineStepEstimate step_estimate step_lines",
     },
 )

@@ -33,7 +33,7 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class StepEstimate:
+class EngineStepEstimate:
     """The lines of a step, and those of its 90 % interval."""
 
     step: tuple[StepLine, ...]
@@ -51,7 +51,7 @@ def step_estimate(
     factor: float = 1.0,
     spread: float | None = None,
     constants: EngineConstants | None = None,
-) -> StepEstimate:
+) -> EngineStepEstimate:
     """`step_lines`, multiplied by `factor` (of rows that are known), with the interval of a log-normal error of
     standard deviation `spread` (default: what engines without a known row showed).
     """
@@ -65,7 +65,7 @@ def step_estimate(
     )
     sigma = Z90 * ((constants or EngineConstants()).spread if spread is None else spread)
     low, middle, high = (scaled(lines, factor * math.exp(shift)) for shift in (-sigma, 0.0, sigma))
-    return StepEstimate(middle, low, high)
+    return EngineStepEstimate(middle, low, high)
 
 
 def step_lines(

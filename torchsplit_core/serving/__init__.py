@@ -10,5 +10,6 @@ metrics                          counters for Prometheus, and batches for `measu
 protocol/                        HTTP with its limits, access, the Open Inference Protocol for server and client
 frontend/, router/               the server of a plan; one address for models whose parts are servers of their own
 load_test/                       open-loop load, measured beside plan and simulation
+llm_endpoint/, llm_engine/       any LLM endpoint measured; a decoder served on this host by continuous batching
 ray_app                          a plan as a Ray Serve application
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.llm.constants import EngineConstants
 from torchsplit_core.llm.device import EngineDevice
 from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
-from torchsplit_core.llm.step_times import StepEstimate, step_estimate
+from torchsplit_core.llm.step_times import EngineStepEstimate, step_estimate
 from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines, largest_rate, loaded_engines
 from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
 from torchsplit_core.sizing.places import EnginePlace
@@ -86,7 +86,7 @@ class PreparedEngine:
     place: EnginePlace
     row: SizingRow
     engine: EngineServer
-    steps: StepEstimate
+    steps: EngineStepEstimate
     sequences: float
 
 

@@ -58,7 +58,7 @@ def _settings(name: str, outcome: Transition) -> ApplySettings:
             if action in actions:
                 commands[action] = st.text_input(
                     f"Command that {action}s a tenant", key=f"apply-on-{action} {name}", persist_state="session",
-                    placeholder="none: by you", width=320,
+                    placeholder="none: by you", width=230,
                     help=f"Run by /bin/sh on the host, once for each tenant that {action}s, for example {example}. "
                     "TORCHSPLIT_MODEL, _VARIANT, _STAGE, _BATCH_SIZE, _PROCESSES, _SHARE, _GPU, _PROFILE, _START and "
                     "_UUID say which.",

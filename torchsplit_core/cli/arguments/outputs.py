@@ -21,6 +21,33 @@ def output_option(
     parser.add_argument("-o", "--output", action=OutputFile, metavar="FILE", help=text, **more)
 
 
+def output_or_tokens_option(parser: argparse.ArgumentParser, when: str) -> None:
+    """Add `-o FILE`, and `--output FILE|N`: the file too, but `when` so (an option), the tokens of an answer."""
+    parser.add_argument(
+        "-o", action=OutputFile, dest="output", metavar="FILE", help="write here (default: standard output)"
+    )
+    parser.add_argument(
+        "--output", dest="output_text", metavar="FILE|N", help=f"as -o; with {when}: tokens of an answer"
+    )
+
+
+def read_output_text(options: argparse.Namespace, as_tokens: bool) -> None:
+    """Set `output_tokens` of the options to what --output has, or `output` to the file that it names."""
+    text, options.output_tokens = options.output_text, None
+    if text is None:
+        return
+    if not as_tokens:
+        OutputFile(["--output"], "output")(None, options, text, "--output")
+        return
+    try:
+        options.output_tokens = int(text)
+    except ValueError:
+        problem = f"is {quoted(text)}, not a whole number of tokens"
+        raise InputFault(
+            "--output", problem, "Write for example --output 200, and the file after -o."
+        ) from None
+
+
 class OutputFile(argparse.Action):
     """A file in an existing folder: folders of a mistyped path are not created. An optional `-o -` becomes None."""
 

@@ -294,10 +294,9 @@ class ColocatedSearch(PatternSearch):
             self.price_models(problem, self.prices, NO_LEVELS, None, deadline)
             # Few patterns are enough for a plan that is not tight, and are searched in a fraction of the time.
             columns = self.cheapest_columns(problem, NO_LEVELS, FIRST_PATTERNS)
-            plan = self.solve_promising(problem, columns, partial_deadline(deadline, FIRST_SHARE))
-            if plan is None:
-                seconds = FIRST_SHARE * (deadline - time.perf_counter())
-                plan = self.solve_columns(problem, columns, seconds)
+            plan = self.solve_promising(
+                problem, columns, partial_deadline(deadline, FIRST_SHARE)
+            ) or self.solve_columns(problem, columns, FIRST_SHARE * (deadline - time.perf_counter()))
             if isinstance(plan, PatternPlan):
                 self.on_better(problem.levels[0], plan)
                 near = FeasibilityProblem((reach * (1 - NEAR_MARGIN),))

@@ -27,7 +27,8 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progres
 
 FRONT = "torchsplit_core.serving.frontend"
 GENERATOR = "torchsplit_core.serving.load_test.generator"
-NAMES = {FRONT: "the server", GENERATOR: "the load generator"}
+LLM_ENGINE = "torchsplit_core.serving.llm_engine"
+NAMES = {FRONT: "the server", GENERATOR: "the load generator", LLM_ENGINE: "the engine"}
 END_S = 60.0
 SETTLE_S = 30.0
 """Time to wait for responses after the last request."""
@@ -102,7 +103,7 @@ def serving_session(
     token = secrets.token_urlsafe()
     settings = replace(settings, access=AccessSettings(token=token))
     command = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
-    with _run_child(FRONT, command) as (pid, lines):
+    with run_child(FRONT, command) as (pid, lines):
         for message in lines:
             if "progress" in message:
                 progress(*message["progress"])
@@ -142,7 +143,7 @@ def send_load(
         "host": server.host, "port": server.port, "streams": streams, "cores": list(cores), "settle_s": SETTLE_S,
         "connections": connections,
     }  # fmt: skip
-    with _run_child(GENERATOR, command) as (_, lines):
+    with run_child(GENERATOR, command) as (_, lines):
         for message in lines:
             if "answers" in message:
                 answers = {name: list(map(tuple, rows)) for name, rows in message["answers"].items()}
@@ -152,7 +153,7 @@ def send_load(
 
 
 @contextmanager
-def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
+def run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
     """Run a module as a child that ends when its input does; its process id, and the lines that it writes."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

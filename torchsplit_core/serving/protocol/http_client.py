@@ -12,6 +12,8 @@ import httptools
 
 LARGEST_HEAD = 64 * 1024
 """Bytes of a response's head, or between two blocks of its body."""
+EVENT_STREAM = "text/event-stream"
+"""The type of server-sent events."""
 COALESCE_BYTES = 64 * 1024
 """A larger body is not copied behind its head."""
 
@@ -46,6 +48,8 @@ class ClientConnection(asyncio.Protocol):
         self.received_any = False
         self._parser = httptools.HttpResponseParser(self)
         self._on_result: Callable[[Result], None] | None = None
+        self._on_event_bytes: Callable[[bytes], object] | None = None
+        self._streams_events = False
         self._max_bytes = 0
         self._headers: dict[str, str] = {}
         self._has_head = False
@@ -59,9 +63,15 @@ class ClientConnection(asyncio.Protocol):
         *,
         on_result: Callable[[Result], None],
         max_bytes: int = sys.maxsize,
+        on_event_bytes: Callable[[bytes], object] | None = None,
     ) -> None:
-        """Send a request. `on_result` gets the response, whose body may have `max_bytes`, or the error."""
+        """Send a request. `on_result` gets the response, whose body may have `max_bytes`, or the error.
+
+        `on_event_bytes` gets each block of a response of status 200 in text/event-stream when it comes; its body
+        is empty then.
+        """
         self._on_result, self._max_bytes, self.received_any = on_result, max_bytes, False
+        self._on_event_bytes = on_event_bytes
         self.requests_sent += 1
         if len(body) < COALESCE_BYTES:
             self.transport.write(head + body)
@@ -109,12 +119,18 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._has_head = True
+        kind = self._headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_stream = self._parser.get_status_code() == 200 and kind == EVENT_STREAM
+        self._streams_events = is_stream and self._on_event_bytes is not None
 
     def on_body(self, block: bytes) -> None:
         self._unparsed_bytes = 0
         self._body_bytes += len(block)
         if self._body_bytes > self._max_bytes:
             self._finish(ResponseTooLargeError())
+        elif self._streams_events:
+            assert self._on_event_bytes is not None
+            self._on_event_bytes(block)
         else:
             self._blocks.append(block)
 

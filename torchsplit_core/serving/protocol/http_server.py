@@ -99,6 +99,20 @@ class Request:
         """Send the response. Call it once, in the event loop."""
         self.connection.respond(self, response)
 
+    def begin_stream(self, headers: tuple[tuple[str, str], ...]) -> None:
+        """Send the head of a response of status 200 whose body comes in blocks: `write`, then `end_stream`."""
+        self.connection.begin_stream(self, headers)
+
+    def write(self, block: bytes) -> None:
+        """Send a block of a streamed body; nothing if the client is gone."""
+        if block:
+            self.connection.write_stream(self, b"%x\r\n%b\r\n" % (len(block), block))
+
+    def end_stream(self) -> None:
+        """End a streamed body; the connection can carry the next request."""
+        self.connection.write_stream(self, b"0\r\n\r\n")
+        self.connection.end_response(self)
+
     def fail(self, error: BaseException) -> None:
         """Send the response for an error: a RequestFault in its words, anything else as an internal fault."""
         if not isinstance(error, RequestFault):
@@ -308,26 +322,52 @@ class ServerConnection(asyncio.Protocol):
         """Write the response to the active request; nothing if its client is gone."""
         if self.current is not request:
             return
-        server = self.server
-        self.current = None
-        server.active_requests -= 1
-        self._release_memory(request)
-        last = not request.keep_alive or server.closing or (self.ending == "answered" and not self.waiting)
         length = sum(map(len, response.body))
-        lines = [_REASONS.get(response.status) or f"HTTP/1.1 {response.status} \r\n", server.date]
-        lines += [f"{name}: {value}\r\n" for name, value in response.headers]
-        lines.append(
-            f"content-length: {length}\r\nconnection: close\r\n\r\n"
-            if last
-            else f"content-length: {length}\r\n\r\n"
-        )
-        head = "".join(lines).encode("latin-1")
+        last = self._is_last(request)
+        head = self._head(response.status, response.headers, f"content-length: {length}\r\n", last)
         if request.method == "HEAD" or not length:
             self.transport.write(head)
         elif length < LARGE_BODY:
             self.transport.write(b"".join((head, *response.body)))
         else:
             self.transport.writelines((head, *response.body))
+        self._end_request(request, last)
+
+    def begin_stream(self, request: Request, headers: tuple[tuple[str, str], ...]) -> None:
+        """Write the head of a response in chunks to the active request; nothing if its client is gone."""
+        if self.current is request:
+            request.keep_alive = not self._is_last(request)
+            length = "transfer-encoding: chunked\r\n"
+            self.transport.write(self._head(200, headers, length, not request.keep_alive))
+
+    def write_stream(self, request: Request, data: bytes) -> None:
+        """Write to the active request; nothing if its client is gone."""
+        if self.current is request:
+            self.transport.write(data)
+
+    def end_response(self, request: Request) -> None:
+        """The streamed response is written."""
+        if self.current is request:
+            self._end_request(request, not request.keep_alive)
+
+    def _is_last(self, request: Request) -> bool:
+        """Whether the connection closes after the response to this request."""
+        return (
+            not request.keep_alive or self.server.closing or (self.ending == "answered" and not self.waiting)
+        )
+
+    def _head(self, status: int, headers: tuple[tuple[str, str], ...], length: str, last: bool) -> bytes:
+        lines = [_REASONS.get(status) or f"HTTP/1.1 {status} \r\n", self.server.date]
+        lines += [f"{name}: {value}\r\n" for name, value in headers]
+        lines += [length, "connection: close\r\n\r\n" if last else "\r\n"]
+        return "".join(lines).encode("latin-1")
+
+    def _end_request(self, request: Request, last: bool) -> None:
+        """The active request has its response: close the connection, or handle the next."""
+        server = self.server
+        self.current = None
+        server.active_requests -= 1
+        self._release_memory(request)
         if last:
             self._close_after_response()
         else:

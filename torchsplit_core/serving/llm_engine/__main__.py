@@ -1,0 +1,90 @@
+"""The process of an engine: its settings as a line of JSON on standard input, at whose end it ends.
+
+Lines on standard output: `{"ready": url}`, `{"fault": [where, problem, remedy]}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import transformers
+import uvloop
+
+from torchsplit_core.serving.llm_engine.app import LlmApp, ServedText
+from torchsplit_core.serving.llm_engine.batching import ContinuousBatch, prepare_torch
+from torchsplit_core.serving.llm_engine.decoder import context_length, load_decoder
+from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings, check_engine_settings
+from torchsplit_core.serving.protocol.http_server import HttpServer
+from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
+from torchsplit_core.serving.settings import RequestLimits
+from torchsplit_core.values import InputFault
+
+GRACE_S = 2.0
+SWITCH_S = 0.0005
+"""How long the engine's thread may hold Python while tokens wait to be sent: a tenth of Python's own, of the order of
+what writing an event takes."""
+
+
+def run_engine(settings: LlmEngineSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises InputFault."""
+    check_engine_settings(settings)
+    prepare_torch(settings.threads)
+    model, tokens = load_decoder(settings)
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    text = ServedText(tokens.encode, tokens.writer, vocabulary, context_length(model, settings))
+    engine = ContinuousBatch(model, settings)
+    sys.setswitchinterval(SWITCH_S)
+
+    async def serve_until_stopped() -> None:
+        stop = stop_on_signal()
+        app = LlmApp(engine, text, settings, transformers.__version__)
+        async with HttpServer(app, RequestLimits()).run(listener, GRACE_S):
+            # What is loaded lives on: looking for garbage in it would delay tokens.
+            gc.collect()
+            gc.freeze()
+            _send("ready", url_of(settings.host, listener))
+            await stop.wait()
+
+    with open_listener(settings.host, settings.port) as listener:
+        engine.start()
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve_until_stopped())
+        finally:
+            engine.stop()
+
+
+def _send(kind: str, content: Any) -> None:
+    sys.stdout.write(json.dumps({kind: content}) + "\n")
+    sys.stdout.flush()
+
+
+def _stop_at_stdin_eof() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Serve until standard input ends."""
+    settings = LlmEngineSettings(**json.loads(sys.stdin.readline()))
+    threading.Thread(target=_stop_at_stdin_eof, daemon=True).start()
+    try:
+        run_engine(settings)
+    except InputFault as fault:
+        _send("fault", fault.parts)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    # The thread that waits for standard input must not hold the end up.
+    os._exit(status)
