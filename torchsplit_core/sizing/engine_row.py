@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from torchsplit_core.llm.constants import EngineConstants
 from torchsplit_core.llm.device import EngineDevice
 from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
@@ -17,18 +20,20 @@ from torchsplit_core.values import (
     ConstantTokens,
     EngineServer,
     LognormalTokens,
-    PoissonArrivals,
     SimulatedModel,
     SimulationRequest,
+    TraceArrivals,
 )
 
 SAME = 1e-9
 """Relative: rates that differ by less are equal."""
 EXPERT_ROUNDS = 3
 """How often the sequences of a step and the experts that they choose are reckoned from each other."""
+WARMUP_SHARE = 0.15
+"""Of a trial's requests: those that fill the engine."""
 MOST_SEQUENCES = 512
 """Beyond as many, more requests would take longer than they make the rate more exact."""
-REQUESTS_A_SEQUENCE = 8
+REQUESTS_A_SEQUENCE = 12
 """Least requests of a trial for each sequence that decodes, so that filling and emptying the engine count little."""
 
 
@@ -158,7 +163,7 @@ def simulation_request(
     model = SimulatedModel(
         request.model,
         ("whole",),
-        PoissonArrivals(rate_rps),
+        TraceArrivals(tuple((stratified_arrivals_s(requests, request.seed) / rate_rps).tolist())),
         prompt_tokens=tokens(request.prompt_tokens),
         output_tokens=tokens(request.output_tokens),
         cached_prompt_tokens=ConstantTokens(request.cached_tokens) if request.cached_tokens else None,
@@ -166,8 +171,26 @@ def simulation_request(
         max_tpot_ms=request.limits.max_tpot_ms,
     )
     return SimulationRequest(
-        (model,), (engine,), requests_per_model=requests, replications=1, seed=request.seed
+        (model,),
+        (engine,),
+        requests_per_model=requests,
+        warmup_share=WARMUP_SHARE,
+        replications=1,
+        seed=request.seed,
     )
+
+
+def stratified_arrivals_s(requests: int, seed: int) -> NDArray[np.float64]:
+    """Arrivals of a Poisson process of 1 request/s, from 0, of which so many came in so many seconds.
+
+    The times between them are the quantiles of their distribution in random order (a Latin hypercube sample): drawn
+    ones are together some per cent too long or too short, and a rate found with them would be as wrong.
+    """
+    if requests == 1:
+        return np.zeros(1)
+    shares = (np.arange(requests - 1) + 0.5) / (requests - 1)
+    between = np.random.default_rng(seed).permutation(-np.log1p(-shares))
+    return np.concatenate([np.zeros(1), np.cumsum(between / between.mean())])
 
 
 def request_count(request: SizingRequest, sequences: float) -> int:

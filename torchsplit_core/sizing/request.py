@@ -17,7 +17,7 @@ DEFAULT_TYPES = (
 """GPU types of data centres whose peaks are sourced: MIG-capable ones, then those without MIG, then the one of both."""
 GROUPS = (1, 2, 4, 8)
 """GPUs of one node that share every layer."""
-REQUESTS = 500
+REQUESTS = 1000
 MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 10_000_000
 MOST_SEQUENCES = 65_536

@@ -30,7 +30,7 @@ EMPTY = (
     "Choose the model, the rate of requests and what a user may wait, and press Size: you will see what each GPU type "
     "carries, which one reaches the rate with the fewest GPUs or at the least price, and what limits it."
 )
-MOST_SHOWN = 12
+MOST_SHOWN = 8
 WIDTHS = {"engine on": st.column_config.TextColumn(width=250)}
 MOST_REMEMBERED = 8
 MOST_LINES = 4

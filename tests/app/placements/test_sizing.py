@@ -37,9 +37,11 @@ def test_an_empty_tab_says_what_it_will_show(page, workspace):
 def test_pressing_size_shows_the_least_that_serves_and_keeps_the_inputs(page, workspace):
     shown = opened(page, workspace)
     cards = metrics(shown)
-    assert cards["Fewest GPUs"] == "2 × L40S-48GB" and cards["TPOT"].endswith(" ms")
+    assert cards["Fewest GPUs"].startswith("2 × ") and cards["TPOT"].endswith(" ms")
     table = sizes(shown)
-    assert table["engine on"][0] == "L40S-48GB" and list(table["GPUs"]) == sorted(table["GPUs"])
+    assert set(table["engine on"]) > {"L40S-48GB", "A100-80GB"} and list(table["GPUs"]) == sorted(
+        table["GPUs"]
+    )
     assert (table["engines"] * table["req/s of one"] > 9.9).all() and (table["TTFT, ms"] <= 500).all()
     assert "Too little memory: A100-80GB 1g.10gb" in said(shown)
     assert [chart.proto.id for chart in shown.get("plotly_chart")], "TTFT and TPOT over the rate"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchsplit_core.sizing.size import SizingTable
     from torchsplit_core.values.llm.decoder import DecoderSizes
 
-MOST_SHOWN = 12
+MOST_SHOWN = 8
 """Rows of the text table; CSV and JSON have all."""
 SHOWN_REASONS = 5
 """Most rows that calibrate nothing whose reason is printed."""
@@ -114,7 +114,7 @@ def add_size_command(command: Command) -> None:
         help="of the memory that an engine takes (default 0.9)",
     )
     parser.add_argument(
-        "--requests", type=int, default=500, metavar="N", help="of each simulation, at least (default 500)"
+        "--requests", type=int, default=1000, metavar="N", help="of each simulation, at least (default 1000)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers")
     form = parser.add_mutually_exclusive_group()
