@@ -263,7 +263,7 @@ def ways_ms(case: Case) -> list[float]:
     """From the last end of a step to each first token at the client; all processes of a host share one clock."""
     ends_s = np.sort([step.end_s for step in case.steps])
     first_s = np.array([answer.token_times_s[0] for answer in case.answers])
-    return (1e3 * (first_s - ends_s[np.searchsorted(ends_s, first_s) - 1])).tolist()
+    return [float(way) for way in 1e3 * (first_s - ends_s[np.searchsorted(ends_s, first_s) - 1])]
 
 
 def with_way(times: Times, way_ms: float) -> Times:
