@@ -103,6 +103,19 @@ ALIASES: Mapping[str, str] = {
     "communication": "communication share",
     "of the peak": "mfu",
     "gib a device": "training memory",
+    "req/s of one": "engine rate",
+    "rate of one engine": "engine rate",
+    "engines": "engines needed",
+    "fewest gpus": "engines needed",
+    "least price": "engines needed",
+    "price an hour": "engines needed",
+    "binds": "what binds an engine",
+    "weights": "engine weights",
+    "whole response": "response time",
+    "ttft measured": "ttft",
+    "time per token measured": "time per token",
+    "response": "response time",
+    "response measured": "response time",
 }  # fmt: skip
 """A text on a page in lower case, without its unit: the title of its entry in the glossary in lower case."""
 

@@ -22,6 +22,7 @@ GUIDES = {
     "guides/serving.md": "Serving a plan",
     "guides/deploying.md": "Deploy",
     "guides/placement.md": "Place an LLM",
+    "guides/llm-serving.md": "Serving LLMs",
     "guides/shared-server.md": "A server for several people",
 }
 

@@ -18,7 +18,7 @@ def _figures(request: PlacementRequest, outcome: PlacementOutcome) -> str:
 
 LIST = ResultList(
     PLACEMENT,
-    "Placements",
+    "New placement",
     "Place",
     ":material/account_tree:",
     "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "

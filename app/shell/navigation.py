@@ -46,6 +46,7 @@ PAGE_LINKS: Mapping[str, PageLink] = {
     "Run it": PageLink("plan.py", SCENARIO.word, "run-it"),
     "Deploy": PageLink("plan.py", SCENARIO.word, "deploy"),
     "Placements": PageLink("placements.py"),
+    "New placement": PageLink("placements.py", tab="placements"),
     "Place": PageLink("placement.py", PLACEMENT.word),
     "Trainings": PageLink("trainings.py"),
     "Train": PageLink("training.py", TRAINING.word),

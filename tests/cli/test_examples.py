@@ -47,6 +47,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("import", "profile.json"), ()),
     (("import", "profiles/other_columns.csv"), ()),
     (("import", "profiles/measured.csv"), ()),
+    (("estimate-serving", "llm_serving.csv"), ()),
     (("estimate", "profiles/measured.csv", "profiles/query.csv"), ()),
     (("import", "history/job_profiles.csv"), ()),
     (("history", "history/sacct.csv", "history/dcgm.csv", "--request", "plan_request.json"), ()),
@@ -62,7 +63,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
      (TORCH,)),
     (("train", "sample:digits", "--strategy", "training/digits.json", "--write-fleet", "slurm"), (TORCH,)),
 ]  # fmt: skip
-SUFFIX = {"draw": ".svg", "sweep": ".csv", "estimate": ".csv", "export": ".csv"}
+SUFFIX = {"draw": ".svg", "sweep": ".csv", "estimate": ".csv", "estimate-serving": ".csv", "export": ".csv"}
 
 
 def given(word: str, command: str, folder: Path) -> str:

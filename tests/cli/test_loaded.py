@@ -76,6 +76,11 @@ COMMANDS = {
     "export examples/profile.json": Allowed(
         FILES, {"graph", "hardware", "isolation", "profiling", "tables"}, ("torchsplit_core.profiling.measuring",)
     ),
+    # A table of GPUs from a decoder's sizes: no file is read, no plan made.
+    "size llama-3.1-8b --gpus L40S-48GB:whole --requests 20": Allowed(
+        {"numpy"}, {"graph", "hardware", "isolation", "llm", "planning", "simulation", "sizing", "tables"},
+        ("torchsplit_core.planning.planner", "torchsplit_core.planning.formulation"),
+    ),
     "history examples/history/sacct.csv examples/history/dcgm.csv": Allowed(
         # Tables alone: GPUs are counted by the names that Slurm has for them.
         set(), {"graph", "hardware", "isolation", "tables"}
@@ -130,7 +135,7 @@ def test_help_and_version_load_no_package():
 
     names = [name for _, _, texts in known for name in texts]
     told = loaded(["--version"], ["--help"], *([name, "--help"] for name in names))
-    assert len(told) == 30
+    assert len(told) == 31
     for (status, modules), name in zip(told, ["--version", "--help", *names], strict=True):
         assert (status, packages(modules)) == (0, set()), name
     # Of the rooms, what choices and defaults are: no file is read, nothing planned, nothing measured.

@@ -22,13 +22,15 @@ from streamlit.testing.v1 import AppTest
 from torchsplit_core import bundle, jobs
 from torchsplit_core.workspace.store import Store
 os.chdir(bundle.root())
-def opened(file):
-    page = AppTest.from_file(str(bundle.root() / file), default_timeout=60).run()
+def opened(file, **query):
+    page = AppTest.from_file(str(bundle.root() / file), default_timeout=60)
+    page.query_params.update(query)
+    page.run()
     print([told.value for told in page.exception], page.title[0].value)
     return page
 opened("app/main.py")
 opened("pages/help.py")
-opened("pages/placements.py").button(key="example 0").click().run()
+opened("pages/placements.py", tab="placements").button(key="example 0").click().run()
 (found,) = Store().workspaces()
 workspace = Store().open(found.id)
 while (job := jobs.statuses(workspace)[0]).state == "running":

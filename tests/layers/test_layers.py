@@ -22,7 +22,7 @@ LAYERS = (
     ("checkpoints", "llm"),
     ("model_source",),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation", "transition"),
-    ("deployment", "latency_slo", "serving_estimates", "strategy", "pictures"),
+    ("deployment", "latency_slo", "serving_estimates", "sizing", "strategy", "pictures"),
     ("apply", "evaluation"),
     ("workspace",),
     ("stages", "training"),

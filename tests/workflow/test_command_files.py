@@ -29,6 +29,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plan", "plan request", "simulation request"),
         ("simulation", "simulation request", "simulated requests"),
     ),
+    "size": ((), ("sizes", "simulation request")),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),
     "deploy": (("plan", "plan request"), ("deployment", "routes")),
@@ -48,7 +49,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
-    "fleet files", "weights", "transition", "site program", "boot unit", "simulated requests",
+    "fleet files", "sizes", "weights", "transition", "site program", "boot unit", "simulated requests",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -165,6 +166,11 @@ def plans(walk: Walk) -> None:
         "simulate", *low, *few, o="simulation=simulation.json", save_request="simulation request=asked.json"
     )
     walk.go("simulate", walk("asked.json"), o="simulation=again_simulation.json")
+    walk.go(
+        "size", "llama-3.1-8b", "--gpus", "L40S-48GB:whole", "--requests", "30", o="sizes=sizes.csv",
+        save_request="simulation request=engine.json",
+    )  # fmt: skip
+    walk.go("simulate", walk("engine.json"), o="simulation=engine_simulation.json")
     walk.go(
         "simulate", EXAMPLES / "simulations" / "chats_on_two_engines.json", *few, o="simulation=chats.json",
         requests_out="simulated requests=chats.csv",

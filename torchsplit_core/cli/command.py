@@ -90,6 +90,11 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         {"place": "place a decoder's layers on particular GPUs, with the bound of the best"},
     ),
     (
+        "torchsplit_core.cli.llm.size:add_size_command",
+        (),
+        {"size": "which GPUs, slices or groups serve an LLM at a rate within limits, and how many of them"},
+    ),
+    (
         "torchsplit_core.cli.simulate:add_simulate_command",
         (_output_options,),
         {"simulate": "response times, waits and utilisation of models under load"},

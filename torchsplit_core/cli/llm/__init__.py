@@ -1,1 +1,1 @@
-"""The commands on LLMs that batch continuously: a measured endpoint."""
+"""The commands on LLMs that batch continuously: sizes, estimates, a measured endpoint."""

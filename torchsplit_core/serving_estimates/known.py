@@ -1,0 +1,84 @@
+"""What known rows say of step times, for engines that have no row of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchsplit_core.llm import EngineConstants
+from torchsplit_core.serving_estimates.prediction import Correction, predict_row
+from torchsplit_core.serving_estimates.row import ServingRow
+from torchsplit_core.serving_estimates.table import read_rows, time_per_token
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.llm.decoder import DecoderSizes
+
+KnownFactors = Mapping[tuple[str, int], float]
+"""By GPU type and GPUs of an engine: measured times of a step over those from sizes."""
+
+
+def known_factors(
+    text: str, sizes: DecoderSizes, folder: Path, *, origin: str = "the table"
+) -> tuple[KnownFactors, tuple[str, ...]]:
+    """The factors of this decoder from the rows of `estimate-serving` that have figures, and why rows play no part.
+
+    Raises InputFault for a text that is no such table, and where no row is of this decoder in this precision.
+    """
+    constants = EngineConstants()
+    rows = read_rows(text, folder, origin=origin)
+    errors: dict[tuple[str, int], list[float]] = {}
+    reasons = []
+    for place, row in enumerate(rows, 1):
+        if isinstance(row, str):
+            reasons.append(f"row {place}: {row}")
+        elif not _is_same(row.sizes, sizes):
+            reasons.append(f"row {place} is of {row.model}, {row.sizes.dtype}")
+        elif row.device.profile is None and (error := _error(rows, place - 1, row, constants)) is not None:
+            errors.setdefault((row.device.gpu_type, row.device.tensor_parallel), []).append(error)
+        else:
+            reasons.append(f"row {place} has no time per token of a whole GPU, or none from sizes")
+    if not errors:
+        why = f": {reasons[0]}" if reasons else ""
+        raise InputFault(
+            origin,
+            f"has no row with figures of this model in this precision{why}",
+            "Give measured rows of it (ttft_mean_ms and e2e_mean_ms, or itl_mean_ms), or leave the file out.",
+        )
+    return {key: math.exp(_shrunk(known, constants)) for key, known in errors.items()}, tuple(reasons)
+
+
+def _is_same(first: DecoderSizes, second: DecoderSizes) -> bool:
+    """Whether two decoders have equal layers in one precision; both types of 16 bits are."""
+    return _comparable(first) == _comparable(second)
+
+
+def _comparable(sizes: DecoderSizes) -> DecoderSizes:
+    kind = "bf16" if sizes.dtype == "fp16" else sizes.dtype
+    return replace(sizes, dtype=kind, max_model_len=None, kv_dtype=None)
+
+
+def _error(
+    rows: Sequence[ServingRow | str], place: int, row: ServingRow, constants: EngineConstants
+) -> float | None:
+    """The logarithm of the measured time per token over that from sizes; None where either is not there."""
+    measured = time_per_token(row, row.figures, constants)
+    if measured is None:
+        return None
+    earlier = [
+        other
+        for other in rows[:place]
+        if isinstance(other, ServingRow) and row.experiment and other.experiment == row.experiment
+    ]
+    try:
+        figures = predict_row(row, earlier, Correction(), intervals=False, constants=constants)
+    except InputFault:
+        return None
+    predicted = time_per_token(row, figures.values, constants)
+    return None if predicted is None else math.log(measured / predicted)
+
+
+def _shrunk(errors: Sequence[float], constants: EngineConstants) -> float:
+    """The mean of the errors beside one of 0 for an engine without a known row, each by its precision."""
+    weight = 1 / constants.calibrated_spread**2
+    return sum(errors) * weight / (len(errors) * weight + 1 / constants.spread**2)
