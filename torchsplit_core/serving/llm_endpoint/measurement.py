@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import uvloop
 
@@ -16,6 +18,8 @@ from torchsplit_core.serving.llm_endpoint.prompts import PromptMaker
 from torchsplit_core.serving.llm_endpoint.rows import StageFigures, problem_text, serving_row, stage_figures
 from torchsplit_core.serving.protocol.file_limits import raise_file_limit
 from torchsplit_core.values import InputFault, Progress, ignore_progress
+
+Result = TypeVar("Result")
 
 MOST_CONNECTIONS = 4096
 """Requests in flight, as far as the system allows so many open files."""
@@ -75,8 +79,7 @@ def measure_endpoint(
         finally:
             client.close()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        facts, stages = runner.run(run())
+    facts, stages = _run_to_end(run)
     endpoint = replace(endpoint, chat=facts.chat)
     figures = tuple(map(stage_figures, stages))
     if not any(figures):
@@ -94,6 +97,22 @@ def measure_endpoint(
         for number, (measured, figure) in enumerate(zip(stages, figures, strict=True))
     )
     return EndpointMeasurement(tuple(stages), figures, rows, (*facts.notes, *_warnings(load, figures)))
+
+
+def _run_to_end(run: Callable[[], Coroutine[None, None, Result]]) -> Result:
+    """The coroutine's result; from a thread of its own where this one runs a loop already, as notebooks do."""
+
+    def in_runner() -> Result:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        # An interrupt of the user ends the load at once in the main thread alone.
+        return in_runner()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(in_runner).result()
 
 
 def request_maker(
