@@ -1,5 +1,6 @@
 """`measure --endpoint` on the command line: its rows, its table, and what it says of options."""
 
+import asyncio
 import csv
 import json
 
@@ -62,6 +63,14 @@ def test_rows_requests_and_table(url, tmp_path, capsys):
         [0.01, 0.02, 0.03, 0.04, 0.005, 0.01, 0.015, 0.02]
     )
     assert {(row["prompt_tokens"], row["output_tokens"]) for row in sent} == {("12", "3")}
+
+
+def test_a_loop_that_runs_already_is_no_hindrance(url, capsys):
+    async def in_a_notebook() -> int:
+        return cli.main(["measure", "--endpoint", url, "--model", GOOD, *FEW])
+
+    assert asyncio.run(in_a_notebook()) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_without_a_file_rows_go_to_standard_output(url, tmp_path, capsys):
