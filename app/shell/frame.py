@@ -98,8 +98,8 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
   [class*="st-key-picture-beside-"] [data-testid="stColumn"] { flex: none; width: 100%; } }
 /* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
 [role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *,
-[role="radio"][data-variant="segmented_control"][aria-checked="true"],
-[role="radio"][data-variant="segmented_control"][aria-checked="true"] *,
+[role="radio"][data-variant][aria-checked="true"],
+[role="radio"][data-variant][aria-checked="true"] *,
 [data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
 /* What has the focus is ringed in the accent, at least 3 to 1 on either theme's grounds. */
