@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,7 +70,8 @@ def test_a_loop_that_runs_already_is_no_hindrance(url, capsys):
     async def in_a_notebook() -> int:
         return cli.main(["measure", "--endpoint", url, "--model", GOOD, *FEW])
 
-    assert asyncio.run(in_a_notebook()) == 0
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(asyncio.run, in_a_notebook()).result() == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
