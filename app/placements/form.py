@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.placements import nodes
 from app.placements.outcome_tables import SPLITS, UNITS, describe_changes
+from app.placements.remembered import remembered
 from app.session.placements import StoredPlacement
 from app.session.result_kind import PLACEMENT
 from app.shell import frame
@@ -96,14 +97,11 @@ def place_quickly(
     workspace: Workspace, key: str, request: PlacementRequest, before: PlacementOutcome | None
 ) -> PlacementOutcome:
     """A short exact search from the outcome `before`; the session remembers it under the key. Raises InputFault."""
-    known = st.session_state.setdefault(f"placements tried in {workspace.id}", {})
-    if key not in known:
-        while len(known) >= MOST_TRIED:
-            known.pop(next(iter(known)))
-        limit = min(QUICK_S, request.solver.time_limit_s)
-        known[key] = place(replace(request, solver=PlacementSolver("exact", limit)), warm_start=before)
-    outcome: PlacementOutcome = known[key]
-    return outcome
+    limit = min(QUICK_S, request.solver.time_limit_s)
+    quick = replace(request, solver=PlacementSolver("exact", limit))
+    return remembered(
+        f"placements tried in {workspace.id}", key, MOST_TRIED, lambda: place(quick, warm_start=before)
+    )
 
 
 def _try_request(

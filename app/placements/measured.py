@@ -12,6 +12,7 @@ import streamlit as st
 from app.charts.measured_serving import ServingPoint, measured_serving
 from app.components import saving
 from app.components.progress_bar import with_bar
+from app.placements.remembered import remembered
 from app.session.workspace import remember
 from app.shell import frame, widgets
 from app.shell.inputs import text_of
@@ -80,13 +81,9 @@ def _table(workspace: Workspace) -> tuple[str, str | None]:
 
 
 def _estimated(name: str, text: str) -> ServingEstimates:
-    known = st.session_state.setdefault("serving estimates", {})
-    if text not in known:
-        while len(known) >= MOST_REMEMBERED:
-            known.pop(next(iter(known)))
-        known[text] = with_bar(partial(_estimate, name, text))
-    estimates: ServingEstimates = known[text]
-    return estimates
+    return remembered(
+        "serving estimates", text, MOST_REMEMBERED, lambda: with_bar(partial(_estimate, name, text))
+    )
 
 
 def _estimate(name: str, text: str, progress: Any) -> ServingEstimates:

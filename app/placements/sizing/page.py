@@ -10,6 +10,7 @@ import streamlit as st
 from app.charts.token_times import EngineLine, token_times
 from app.components import saving
 from app.components.progress_bar import with_bar
+from app.placements.remembered import remembered
 from app.placements.sizing import inputs as sizing_inputs
 from app.shell import frame, widgets
 from torchsplit_core.pictures.colours import PALETTE
@@ -58,17 +59,12 @@ def render(workspace: Workspace) -> None:
 
 
 def _sized(request: SizingRequest, *, whole: bool) -> SizingTable:
-    """The table, which the session remembers; while it is simulated a bar says how far it is."""
-    known = st.session_state.setdefault("sizings", {})
-    key = (repr(request), whole)
-    if key not in known:
-        while len(known) >= MOST_REMEMBERED:
-            known.pop(next(iter(known)))
-        known[key] = with_bar(
-            lambda progress: size(request, most_simulated=None if whole else MOST_SHOWN, progress=progress)
-        )
-    table: SizingTable = known[key]
-    return table
+    """The table; while it is simulated a bar says how far it is."""
+    most = None if whole else MOST_SHOWN
+    return remembered(
+        "sizings", (repr(request), whole), MOST_REMEMBERED,
+        lambda: with_bar(lambda progress: size(request, most_simulated=most, progress=progress)),
+    )  # fmt: skip
 
 
 def _render_table(table: SizingTable) -> None:
@@ -91,7 +87,7 @@ def _render_table(table: SizingTable) -> None:
                 persist_state="session",
                 help="Simulates each, which takes some seconds.",
             )
-            csv = partial(_whole_csv, table.request)
+            csv = size_csv(table) if st.session_state.get("size-all") else partial(_whole_csv, table.request)
             file = f"{saving.file_name(table.request.model)}.sizes.csv"
             st.download_button("All rows (CSV)", csv, file, "text/csv", on_click="ignore", key="size-csv")
             if hidden > 0:
@@ -187,14 +183,10 @@ def _chart(table: SizingTable, rows: tuple[SizingRow, ...]) -> None:
 
 
 def _curve(request: SizingRequest, row: SizingRow) -> tuple[LoadedEngines, ...]:
-    known = st.session_state.setdefault("sizing curves", {})
-    key = (repr(request), place_of(row))
-    if key not in known:
-        while len(known) >= MOST_REMEMBERED * MOST_LINES:
-            known.pop(next(iter(known)))
-        known[key] = load_curve(request, row)
-    curve: tuple[LoadedEngines, ...] = known[key]
-    return curve
+    return remembered(
+        "sizing curves", (repr(request), place_of(row)), MOST_REMEMBERED * MOST_LINES,
+        lambda: load_curve(request, row),
+    )  # fmt: skip
 
 
 def _line(label: str, colour: str, curve: tuple[LoadedEngines, ...], name: str) -> EngineLine:
