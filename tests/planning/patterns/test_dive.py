@@ -24,7 +24,7 @@ def test_the_patterns_of_a_dive_have_a_plan_near_the_bound(part: float) -> None:
     problem = FeasibilityProblem((part * bound,))
     assert search.fleet_share(problem, time.perf_counter() + SECONDS) is not None
     columns = search.cheapest_columns(problem, np.zeros(0))
-    few = search.promising_columns(problem, columns, 2)
+    few = next(search.promising_columns(problem, columns))
     assert len(few) < len(columns) / 2
     plan = search.solve_columns(problem, few, SECONDS)
     assert isinstance(plan, PatternPlan)

@@ -439,8 +439,7 @@ class PatternSearch:
         self, problem: FeasibilityProblem, columns: list[tuple[Column, Pattern]], deadline: float
     ) -> PatternPlan | None:
         """A plan of the most promising of these columns, which are sorted by model and cost; None: none found."""
-        for beside in BESIDE_DIVE:
-            few = self.promising_columns(problem, columns, beside)
+        for few in self.promising_columns(problem, columns):
             plan = self.solve_columns(problem, few, deadline - time.perf_counter())
             if isinstance(plan, PatternPlan):
                 return plan
@@ -450,18 +449,18 @@ class PatternSearch:
         self,
         problem: FeasibilityProblem,
         columns: list[tuple[Column, Pattern]],
-        beside: int,
         costs: Vector | None = None,
-    ) -> list[tuple[Column, Pattern]]:
-        """Of columns sorted by model and cost those that a dive uses, and the `beside` cheapest of each model."""
+    ) -> Iterator[list[tuple[Column, Pattern]]]:
+        """Of columns sorted by model and cost those that a dive uses, with ever more of each model's cheapest."""
         known = [column for column, _ in columns]
         used = set(dive(self.capacity, self._subset_flags(problem), known, problem.allowed, costs))
-        seen: Counter[int] = Counter()
-        for number, (model, _, _) in enumerate(known):
-            seen[model] += 1
-            if seen[model] <= beside:
-                used.add(number)
-        return [columns[number] for number in sorted(used)]
+        for beside in BESIDE_DIVE:
+            seen: Counter[int] = Counter()
+            for number, (model, _, _) in enumerate(known):
+                seen[model] += 1
+                if seen[model] <= beside:
+                    used.add(number)
+            yield [columns[number] for number in sorted(used)]
 
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]

@@ -19,7 +19,6 @@ import numpy as np
 
 from torchsplit_core.planning.patterns.capacity import Vector
 from torchsplit_core.planning.patterns.feasibility import (
-    BESIDE_DIVE,
     MOST_ROUNDS,
     FeasibilityProblem,
     PatternPlan,
@@ -98,7 +97,7 @@ def _search_near(
     deadline: float,
 ) -> None:
     """Cheaper plans of the few cheapest patterns of each model: with so few HiGHS is soon near their best."""
-    few = search.promising_columns(MINIMA, search.cheapest_columns(MINIMA, NO_LEVELS), BESIDE_DIVE[0], costs)
+    few = next(search.promising_columns(MINIMA, search.cheapest_columns(MINIMA, NO_LEVELS), costs))
     plan = search.solve_columns(MINIMA, few, min(DIVE_S, deadline - time.perf_counter()), costs, result.cost)
     if isinstance(plan, PatternPlan):
         _accept(search, result, plan, costs)
