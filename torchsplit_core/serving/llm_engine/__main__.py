@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import os
-import signal
 import sys
-import threading
-from typing import Any
 
 import transformers
 import uvloop
@@ -21,10 +16,10 @@ from torchsplit_core.serving.llm_engine.app import LlmApp, ServedText
 from torchsplit_core.serving.llm_engine.batching import ContinuousBatch, prepare_torch
 from torchsplit_core.serving.llm_engine.decoder import context_length, load_decoder
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings, check_engine_settings
+from torchsplit_core.serving.protocol.child_lines import run_child, send_line
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
 from torchsplit_core.serving.settings import RequestLimits
-from torchsplit_core.values import InputFault
 
 GRACE_S = 2.0
 SWITCH_S = 0.0005
@@ -49,7 +44,7 @@ def run_engine(settings: LlmEngineSettings) -> None:
             # What is loaded lives on: looking for garbage in it would delay tokens.
             gc.collect()
             gc.freeze()
-            _send("ready", url_of(settings.host, listener))
+            send_line({"ready": url_of(settings.host, listener)})
             await stop.wait()
 
     with open_listener(settings.host, settings.port) as listener:
@@ -61,30 +56,5 @@ def run_engine(settings: LlmEngineSettings) -> None:
             engine.stop()
 
 
-def _send(kind: str, content: Any) -> None:
-    sys.stdout.write(json.dumps({kind: content}) + "\n")
-    sys.stdout.flush()
-
-
-def _stop_at_stdin_eof() -> None:
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def main() -> int:
-    """Serve until standard input ends."""
-    settings = LlmEngineSettings(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_stop_at_stdin_eof, daemon=True).start()
-    try:
-        run_engine(settings)
-    except InputFault as fault:
-        _send("fault", fault.parts)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    # The thread that waits for standard input must not hold the end up.
-    os._exit(status)
+    run_child(lambda command: run_engine(LlmEngineSettings(**command)))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from torchsplit_core.serving.protocol.child_lines import send_line
 from torchsplit_core.serving.protocol.http_client import ClientConnection, ClientResponse, Result
 from torchsplit_core.serving.settings import MOST_CONNECTIONS
 
@@ -140,7 +141,7 @@ class LoadGenerator:
             await asyncio.sleep(REPORT_INTERVAL_S)
             if self.began_at:
                 now = time.perf_counter() - self.began_at
-                report(
+                send_line(
                     {"at_s": now, "models": {stream.name: _progress(stream, now) for stream in self.streams}}
                 )
 
@@ -165,12 +166,6 @@ def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
         "rate_rps": len(times_ms) / min(WINDOW_S, max(now, 1e-9)),
         "p95_ms": p95,
     }
-
-
-def report(content: dict[str, Any]) -> None:
-    """Write a line of JSON to standard output."""
-    sys.stdout.write(json.dumps(content) + "\n")
-    sys.stdout.flush()
 
 
 async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
@@ -198,7 +193,7 @@ async def main(command: dict[str, Any]) -> None:
     watching.cancel()
     # CLOCK_MONOTONIC, one clock for all processes of a host; batches use it too.
     responses = {stream.name: stream.responses for stream in streams}
-    report({"begun_s": generator.began_at, "processor_s": generator.processor_s, "answers": responses})
+    send_line({"begun_s": generator.began_at, "processor_s": generator.processor_s, "answers": responses})
 
 
 if __name__ == "__main__":
