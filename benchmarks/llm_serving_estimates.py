@@ -2,7 +2,7 @@
 
     python -m benchmarks.llm_serving_estimates
 
-Rows: data/llm_serving.csv (H100) and each log of data/llm_requests.csv as one row (sources and licences stand in
+Rows: examples/llm_serving.csv (H100) and each log of data/llm_requests.csv as one row (sources and licences stand in
 data/NOTICE.md). A row's error is |predicted - measured| / measured. *peaks alone*: the same with every peak reached and
 nothing that takes time beside weights, keys, products and links. *family left out*: step times and first tokens times
 the mean error of the other families' rows, a family being a decoder on a GPU. *first stage known*: later stages of an
@@ -27,6 +27,7 @@ from torchsplit_core.serving_estimates.row import ServingRow
 from torchsplit_core.serving_estimates.table import read_rows, time_per_token
 
 DATA = Path(__file__).resolve().parent / "data"
+SERVING = Path(__file__).resolve().parents[1] / "examples" / "llm_serving.csv"
 LOGS = {
     ("RTX-PRO-6000-Blackwell-96GB", "Llama-3.1-8B"): {"max_num_seqs": "128"},
     ("RTX4090-24GB", "Llama-3.1-8B"): {"max_num_seqs": "256", "kv_blocks": "2588", "max_model_len": "32768"},
@@ -60,7 +61,7 @@ class Judged:
 
 def measured_rows(folder: Path, most: int | None = None) -> list[ServingRow]:
     """The rows, with the logs written into the folder as `estimate-serving` reads them; `most`: rows of each file."""
-    text = (DATA / "llm_serving.csv").read_text(encoding="utf-8")
+    text = SERVING.read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))[:most]
     columns = [*rows[0], "requests"]
     with (DATA / "llm_requests.csv").open(encoding="utf-8", newline="") as file:

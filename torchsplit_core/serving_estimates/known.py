@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core.llm import EngineConstants
-from torchsplit_core.serving_estimates.prediction import Correction, predict_row
-from torchsplit_core.serving_estimates.row import ServingRow
-from torchsplit_core.serving_estimates.table import read_rows, time_per_token
+from torchsplit_core.serving_estimates.table import known_row, read_rows
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.llm.decoder import DecoderSizes
 
@@ -34,8 +32,8 @@ def known_factors(
             reasons.append(f"row {place}: {row}")
         elif not _is_same(row.sizes, sizes):
             reasons.append(f"row {place} is of {row.model}, {row.sizes.dtype}")
-        elif row.device.profile is None and (error := _error(rows, place - 1, row, constants)) is not None:
-            errors.setdefault((row.device.gpu_type, row.device.tensor_parallel), []).append(error)
+        elif row.device.profile is None and (known := known_row(rows, place - 1, constants)) is not None:
+            errors.setdefault((row.device.gpu_type, row.device.tensor_parallel), []).append(known.step)
         else:
             reasons.append(f"row {place} has no time per token of a whole GPU, or none from sizes")
     if not errors:
@@ -45,7 +43,7 @@ def known_factors(
             f"has no row with figures of this model in this precision{why}",
             "Give measured rows of it (ttft_mean_ms and e2e_mean_ms, or itl_mean_ms), or leave the file out.",
         )
-    return {key: math.exp(_shrunk(known, constants)) for key, known in errors.items()}, tuple(reasons)
+    return {key: math.exp(_shrunk(steps, constants)) for key, steps in errors.items()}, tuple(reasons)
 
 
 def _is_same(first: DecoderSizes, second: DecoderSizes) -> bool:
@@ -56,26 +54,6 @@ def _is_same(first: DecoderSizes, second: DecoderSizes) -> bool:
 def _comparable(sizes: DecoderSizes) -> DecoderSizes:
     kind = "bf16" if sizes.dtype == "fp16" else sizes.dtype
     return replace(sizes, dtype=kind, max_model_len=None, kv_dtype=None)
-
-
-def _error(
-    rows: Sequence[ServingRow | str], place: int, row: ServingRow, constants: EngineConstants
-) -> float | None:
-    """The logarithm of the measured time per token over that from sizes; None where either is not there."""
-    measured = time_per_token(row, row.figures, constants)
-    if measured is None:
-        return None
-    earlier = [
-        other
-        for other in rows[:place]
-        if isinstance(other, ServingRow) and row.experiment and other.experiment == row.experiment
-    ]
-    try:
-        figures = predict_row(row, earlier, Correction(), intervals=False, constants=constants)
-    except InputFault:
-        return None
-    predicted = time_per_token(row, figures.values, constants)
-    return None if predicted is None else math.log(measured / predicted)
 
 
 def _shrunk(errors: Sequence[float], constants: EngineConstants) -> float:

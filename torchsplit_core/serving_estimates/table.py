@@ -35,7 +35,7 @@ MOST_ROWS = 2000
 DIGITS = 6
 STEP_DEVIATIONS, FIRST_TOKEN_DEVIATIONS = (0.03, 0.07), (0.045, 0.2)
 """Standard deviations of the logarithms of step times and of times to the first token between two stages of one
-experiment, and between experiments of one kind: from the rows of benchmarks/data/llm_serving.csv."""
+experiment, and between experiments of one kind: from the rows of examples/llm_serving.csv."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,19 @@ class EstimatedServing:
     figures: RowFigures | None
     reason: str
     known_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRow:
+    """What a row with figures says: the logarithm of its measured over its predicted time per token, of its times to
+    the first token beside that, and its pieces of text a token; None where it has no such figure.
+    """
+
+    place: int
+    row: ServingRow
+    step: float
+    first_token: float | None
+    pieces: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +105,12 @@ def estimate_serving(
     known = constants or EngineConstants()
     sheet = _checked(read_sheet(text, origin), origin)
     rows = _read_rows(sheet, folder or Path(), known)
-    plain: dict[int, RowFigures | str] = {}
+    known_rows = []
     for place, row in enumerate(rows):
         if isinstance(row, ServingRow) and row.figures:
             progress(place / len(rows) / 2, f"row {place + 1} of {len(rows)}, from sizes alone")
-            plain[place] = _predicted(row, _earlier(rows, place), Correction(), known, intervals=False)
+            said = known_row(rows, place, known)
+            known_rows += [] if said is None else [said]
     estimated = []
     for place, row in enumerate(rows):
         progress((1 + place / len(rows)) / 2, f"row {place + 1} of {len(rows)}")
@@ -104,7 +118,7 @@ def estimate_serving(
         if isinstance(row, str):
             estimated.append(EstimatedServing(cells, None, row, 0))
             continue
-        change = _correction(row, place, rows, plain, known)
+        change = _correction(row, place, known_rows, known)
         figures = _predicted(row, _earlier(rows, place), change, known, intervals=True)
         reason = figures if isinstance(figures, str) else ""
         estimated.append(
@@ -188,38 +202,45 @@ def _predicted(
         return str(fault)
 
 
+def known_row(rows: Sequence[ServingRow | str], place: int, constants: EngineConstants) -> KnownRow | None:
+    """What the row at this place says of rows of its kind; None where its figures, or those from sizes, say nothing."""
+    row = rows[place]
+    if not isinstance(row, ServingRow):
+        return None
+    measured = time_per_token(row, row.figures, constants)
+    if measured is None:
+        return None
+    figures = _predicted(row, _earlier(rows, place), Correction(), constants, intervals=False)
+    predicted = None if isinstance(figures, str) else time_per_token(row, figures.values, constants)
+    if isinstance(figures, str) or predicted is None:
+        return None
+    step = math.log(measured / predicted)
+    ttft, expected = row.figures.get("ttft_mean_ms"), figures.values["ttft_mean_ms"]
+    gap = row.figures.get("itl_mean_ms") if row.requests is None and "e2e_mean_ms" in row.figures else None
+    return KnownRow(
+        place,
+        row,
+        step,
+        math.log(ttft / expected) - step if ttft and expected and figures.keeps_up else None,
+        measured / gap if gap else None,
+    )
+
+
 def _correction(
-    row: ServingRow,
-    place: int,
-    rows: Sequence[ServingRow | str],
-    plain: Mapping[int, RowFigures | str],
-    constants: EngineConstants,
+    row: ServingRow, place: int, known_rows: Sequence[KnownRow], constants: EngineConstants
 ) -> Correction:
     """What the known rows of its kind say of a row, its own figures aside; stages of its own experiment most."""
-    steps, first_tokens, pieces = [], [], []
-    for other, figures in plain.items():
-        known = rows[other]
-        if (
-            other == place
-            or not isinstance(known, ServingRow)
-            or known.key != row.key
-            or isinstance(figures, str)
-        ):
-            continue
-        measured, reckoned = time_per_token(known, known.figures, constants), figures.values
-        predicted = time_per_token(known, reckoned, constants)
-        if measured is None or predicted is None:
-            continue
-        step = math.log(measured / predicted)
-        apart = 0 if row.experiment and known.experiment == row.experiment else 1
-        steps.append((step, STEP_DEVIATIONS[apart]))
-        ttft, expected = known.figures.get("ttft_mean_ms"), reckoned["ttft_mean_ms"]
-        if ttft and expected and figures.keeps_up:
-            first_tokens.append((math.log(ttft / expected) - step, FIRST_TOKEN_DEVIATIONS[apart]))
-        if "itl_mean_ms" in known.figures and "e2e_mean_ms" in known.figures and known.requests is None:
-            pieces.append(measured / known.figures["itl_mean_ms"])
-    if not steps:
+    others = [known for known in known_rows if known.place != place and known.row.key == row.key]
+    if not others:
         return Correction()
+    apart = [0 if row.experiment and known.row.experiment == row.experiment else 1 for known in others]
+    steps = [(known.step, STEP_DEVIATIONS[far]) for known, far in zip(others, apart, strict=True)]
+    first_tokens = [
+        (known.first_token, FIRST_TOKEN_DEVIATIONS[far])
+        for known, far in zip(others, apart, strict=True)
+        if known.first_token is not None
+    ]
+    pieces = [known.pieces for known in others if known.pieces is not None]
     return Correction(
         step=math.exp(_weighted(steps, constants.spread)),
         first_token=math.exp(_weighted(first_tokens, constants.first_token_spread)),

@@ -7,6 +7,7 @@ from app.charts.measured_serving import ServingPoint, measured_serving
 from app.charts.token_times import EngineLine, token_times
 from app.placements import measured
 from app.placements.sizing import inputs
+from benchmarks.llm_serving_estimates import SERVING
 from tests.support.app.page import field, metrics, press, run, said
 from tests.support.paths import ROOT
 from torchsplit_core.workspace.store import Workspace
@@ -109,7 +110,7 @@ def test_measured_rows_stand_beside_predictions(page, workspace):
 
 
 def test_the_example_is_the_benchmark_s_and_is_said_to_be_what_was_fitted(page, workspace):
-    assert (ROOT / "benchmarks" / "data" / "llm_serving.csv").read_text(encoding="utf-8") == ROWS
+    assert SERVING.read_text(encoding="utf-8") == ROWS
     shown = press(page("placements", workspace, tab="measured"), "Show the example")
     assert "8 predicted" in said(shown) and "fitted on these rows" in said(shown)
 
