@@ -50,7 +50,7 @@ def test_the_options_of_a_partition_are_written_whole():
 
 def test_a_whole_gpu_is_null_in_files_and_a_text_among_values():
     nulls = {(kind.__name__, name) for (kind, name), field in FIELDS.items() if field.form.null is not None}
-    kinds = "Point PlannedSlice MeasuredPoint StateInstance MappedInstance TransitionStep"
+    kinds = "Point LlmPoint PlannedSlice MeasuredPoint StateInstance MappedInstance TransitionStep"
     assert nulls == {(kind, "profile") for kind in kinds.split()}
     measured = read_file(ROOT / "examples" / "measurement.json")[1]
     whole = replace(measured, points=(replace(measured.points[0], profile=""),))

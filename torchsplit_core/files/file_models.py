@@ -87,7 +87,10 @@ def value_fields(kind: type) -> tuple[ValueField, ...]:
 
 
 def to_data(value: Any, earlier: bool, complete: bool = False) -> Any:
-    """A value as the plain data of its file, without added fields that have their default (`complete`: with them)."""
+    """A value as the plain data of its file, without added fields that have their default (`complete`: with them).
+
+    Fields that the value's `left_out_of_files` names are left out too.
+    """
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (list, tuple)):
@@ -96,8 +99,11 @@ def to_data(value: Any, earlier: bool, complete: bool = False) -> Any:
         return {key: to_data(item, earlier) for key, item in value.items()}
     data: dict[str, Any] = {}
     kind: Any = type(value)
+    left_out = getattr(value, "left_out_of_files", ())
     for field in value_fields(kind):
         inner, form = getattr(value, field.name), field.form
+        if field.name in left_out:
+            continue
         if not form.added or complete or inner != field.default:
             is_null = form.null is not None and inner == form.null
             data[field.key(earlier)] = None if is_null else to_data(inner, earlier, form.complete)

@@ -70,6 +70,13 @@ if TYPE_CHECKING:
     )
     from torchsplit_core.values.plan.fault import PlanFault, slice_name
     from torchsplit_core.values.plan.host_state import ForeignTenant, HostState, StateGpu, StateInstance
+    from torchsplit_core.values.plan.llm import (
+        LlmEngineOptions,
+        LlmModel,
+        LlmPoint,
+        PlannedEngine,
+        TokenFigure,
+    )
     from torchsplit_core.values.plan.outcome import (
         Conflict,
         Demand,
@@ -87,6 +94,7 @@ if TYPE_CHECKING:
     from torchsplit_core.values.plan.request import (
         Colocation,
         ColocationMode,
+        EnginePoint,
         FleetEntry,
         Objective,
         ObjectiveKind,
@@ -172,6 +180,7 @@ __all__ = [
     "DeterministicArrivals",
     "Device",
     "DeviceKind",
+    "EnginePoint",
     "EngineServer",
     "FailureReason",
     "FleetEntry",
@@ -192,6 +201,9 @@ __all__ = [
     "LinearCoefficients",
     "LinearThroughput",
     "ListedTokens",
+    "LlmEngineOptions",
+    "LlmModel",
+    "LlmPoint",
     "LognormalTokens",
     "MappedGpu",
     "MappedInstance",
@@ -230,6 +242,7 @@ __all__ = [
     "PlanOutcome",
     "PlanRequest",
     "PlanStatistics",
+    "PlannedEngine",
     "PlannedGpu",
     "PlannedModel",
     "PlannedSlice",
@@ -271,6 +284,7 @@ __all__ = [
     "Tenant",
     "ThroughputRow",
     "TokenCounts",
+    "TokenFigure",
     "TokenTimes",
     "TraceArrivals",
     "TrainClient",
@@ -314,13 +328,14 @@ __getattr__ = on_demand(
         "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
+        "plan.llm": "LlmEngineOptions LlmModel LlmPoint PlannedEngine TokenFigure",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
         ),
         "plan.request": (
-            "Colocation ColocationMode FleetEntry Objective ObjectiveKind PlanModel PlanRequest Point SolverOptions "
-            "Stage Variant"
+            "Colocation ColocationMode EnginePoint FleetEntry Objective ObjectiveKind PlanModel PlanRequest Point "
+            "SolverOptions Stage Variant"
         ),
         "plan.tenant": "Tenant",
         "profile": (

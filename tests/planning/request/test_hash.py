@@ -8,11 +8,15 @@ from typing import Any
 
 from tests.support.planning.edits import with_each_model, with_points
 from tests.support.seeds import in_blocks
+from torchsplit_core.files.contract import write_text
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     Colocation,
+    EnginePoint,
     FleetEntry,
     GammaArrivals,
+    LlmModel,
+    LlmPoint,
     PlanModel,
     PlanRequest,
     Point,
@@ -30,6 +34,7 @@ YOUNGER = {
     "response_percentile": 95.0, "arrivals": None, "nodes": (), "plan_at": "nominal",
     "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0, "max_touched_gpus": None,
     "current": None, "demand_windows": (), "demand_samples": (),
+    "llm": None, "seed": 0,
 }  # fmt: skip
 
 
@@ -111,3 +116,17 @@ def test_a_limit_of_the_response_and_arrivals_make_another_request():
         for change in ({}, *changes)
     }
     assert len(found) == 1 + len(changes)
+
+
+def test_the_engines_of_an_llm_are_no_part_of_its_hash():
+    llm = LlmModel(None, points=(LlmPoint("H100-SXM5-80GB", "", 9.0),))
+    request = PlanRequest((FleetEntry("H100-SXM5-80GB", mig=False),), (PlanModel("chat", llm=llm),))
+    point = EnginePoint("H100-SXM5-80GB", "", 128, 9.0, 1.0)
+    resolved = replace(
+        request,
+        models=(replace(request.models[0], variants=(Variant("whole", (Stage("whole", (point,)),)),)),),
+    )
+    assert request_hash(resolved) == request_hash(request)
+    slower = replace(llm, points=(replace(llm.points[0], throughput_rps=8.0),))
+    assert request_hash(replace(request, models=(PlanModel("chat", llm=slower),))) != request_hash(request)
+    assert write_text(resolved) == write_text(request)

@@ -9,11 +9,14 @@ from typing import Any, Literal
 from torchsplit_core.planning.request.fleet_text import format_layouts
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, TraceArrivals
+from torchsplit_core.values.plan.request import MigMode
 from torchsplit_core.values.simulation.arrivals_text import arrivals_text
 
 RequestPart = Literal["fleet", "models", "links", "pairs", "objective"]
 NOT_GIVEN = "none"
 """The text of a missing value."""
+
+MIG_WORDS: dict[MigMode, str] = {True: "on", False: "off", "either": "on or off"}
 
 MOST_LISTED = 6
 """Variants named in a change; above, only the added and removed ones."""
@@ -71,10 +74,10 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         ]
         for number in mig_changed:
             row = f" (row {number + 1})" if len(before) > 1 else ""
-            states = ("on" if rows[number].mig else "off" for rows in (before, after))
+            states = (MIG_WORDS[rows[number].mig] for rows in (before, after))
             yield RequestChange("fleet", f"MIG of {before[number].type}{row}", *states)
         before, after = (
-            [replace(entry, mig=entry.mig or number in mig_changed) for number, entry in enumerate(rows)]
+            [replace(entry, mig=number in mig_changed or entry.mig) for number, entry in enumerate(rows)]
             for rows in (before, after)
         )
     old, new = _index_entries(before), _index_entries(after)
@@ -105,17 +108,21 @@ def _current(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]
         yield RequestChange("fleet", "what runs now", was, "another state" if now == was else now)
 
 
-def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
+def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, MigMode, int], FleetEntry]:
     """Entries by type, whether MIG is on, and their index among equal ones."""
-    indexed: dict[tuple[str, bool, int], FleetEntry] = {}
+    indexed: dict[tuple[str, MigMode, int], FleetEntry] = {}
     for entry in entries:
         number = sum(key[:2] == (entry.type, entry.mig) for key in indexed)
         indexed[entry.type, entry.mig, number] = entry
     return indexed
 
 
-def _entry_label(kind: str, mig: bool, number: int) -> str:
-    return kind + ("" if mig else ", whole") + (f" (row {number + 1})" if number else "")
+def _entry_label(kind: str, mig: MigMode, number: int) -> str:
+    return (
+        kind
+        + {True: "", False: ", whole", "either": ", MIG on or off"}[mig]
+        + (f" (row {number + 1})" if number else "")
+    )
 
 
 def _frontend(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:

@@ -33,11 +33,12 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "tier": 0.0,
         "demand_windows": [],
         "demand_samples": [],
+        "llm": None,
     },
     Objective: {"survives": 0.0, "max_touched_gpus": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
-    PlanRequest: {"network_gb_per_s": None, "front": None, "current": None},
+    PlanRequest: {"network_gb_per_s": None, "front": None, "current": None, "seed": 0.0},
 }
 """Fields that later versions added: omitted at their default, so that older requests keep their fingerprint."""
 
@@ -63,9 +64,11 @@ def _canonical_text(value: Any) -> str:
         return _to_json(value)
     kind: Any = type(value)
     defaults = _LATER_DEFAULTS.get(kind, {})
+    left_out = getattr(value, "left_out_of_files", ())
     entries = (
         f"{_to_json(name)}:{_canonical_text(getattr(value, name))}"
         for name in sorted(_field_names(kind))
+        if name not in left_out
         if name not in defaults or _canonical_value(getattr(value, name)) != defaults[name]
     )
     return f"{{{','.join(entries)}}}"

@@ -9,6 +9,7 @@ from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.planning.request.colocation_index import flows_of, members_of
 from torchsplit_core.planning.request.demand_windows import check_demand_over_day
 from torchsplit_core.planning.request.fleet import is_unpartitioned, list_gpus
+from torchsplit_core.planning.request.llm import check_llm, check_llm_plans
 from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
 from torchsplit_core.values import (
     CPU,
@@ -60,6 +61,7 @@ def validate(request: PlanRequest) -> None:
     _check_tiers(request)
     _check_colocations(request)
     _check_current(request)
+    check_llm_plans(request)
 
 
 def check_minima(request: PlanRequest) -> None:
@@ -124,6 +126,7 @@ def _check_fleet(entries: Iterable[FleetEntry]) -> None:
         if entry.node is not None:
             check_name(f"{where}.node", entry.node)
         total += entry.count
+        _check_choice(f"{where}.mig", entry.mig, (True, False, "either"))
         if entry.id is not None:
             if not isinstance(entry.id, str) or not entry.id:
                 raise InputFault(
@@ -218,11 +221,13 @@ def _check_model(model: PlanModel) -> None:
     if model.bytes_per_request is not None:
         check_number(f"{where}, bytes_per_request", model.bytes_per_request)
     check_whole(f"{where}, tier", model.tier, most=MOST_TIER)
-    if not model.variants:
+    if model.llm is not None:
+        check_llm(where, model)
+    elif not model.variants:
         raise InputFault(where, "has no variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]
     _check_unique(where, "variant", names)
-    if not model.allowed_variants:
+    if model.variants and not model.allowed_variants:
         raise InputFault(
             where, f"no variant of {', '.join(names)} is allowed", "Allow one, or leave the model out."
         )
@@ -266,11 +271,17 @@ def _check_variant(where: str, variant: Variant) -> None:
         check_number(f"{where}, cut_bytes_per_request", figure)
     for stage in variant.stages:
         check_name(f"{where}, stage", stage.name)
-        seen: set[tuple[str, str, int, int]] = set()
+        seen: set[tuple[str, str, int, int, int]] = set()
         for point in stage.points:
             location = f"{where}, stage {stage.name}, point {point.gpu_type} {profile_words(point.profile)}"
             _check_point(location, point)
-            key = (point.gpu_type, point.profile, point.batch_size, point.processes)
+            key = (
+                point.gpu_type,
+                point.profile,
+                point.batch_size,
+                point.processes,
+                point.tensor_parallel,
+            )
             if key in seen:
                 raise InputFault(
                     location,

@@ -10,6 +10,7 @@ from torchsplit_core.values.fields import Added, Facts, FileField, Finite, Name,
 from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.explanation import PlanExplanation
 from torchsplit_core.values.plan.front import PlannedFront
+from torchsplit_core.values.plan.llm import TokenFigure
 from torchsplit_core.values.plan.request import ObjectiveKind
 from torchsplit_core.values.plan.tenant import Tenant
 from torchsplit_core.values.profile import Basis
@@ -27,12 +28,18 @@ class PlannedSlice:
 
 @dataclass(frozen=True, slots=True)
 class PlannedGpu:
-    """A GPU and its slices; a GPU not used has none."""
+    """A GPU and its slices; a GPU not used has none.
+
+    `mig`: whether MIG is on, of a used GPU on which the plan decides it, else None. `group`: the name that it shares
+    with the other GPUs of an engine on several.
+    """
 
     id: Name
     type: Name
     used: bool
     slices: tuple[PlannedSlice, ...] = ()
+    mig: Added[bool | None] = None
+    group: Added[Name | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class PlannedModel:
     `response_ms`, `response_bound_by` and `max_wait_ms` (how long a batch waits for requests before it starts) are
     of models with a limit of their response time, else None. `front_rps` is what the front lets through of the
     throughput when all models get the same multiple of their demands; None if the request has no front costs.
+    `ttft_ms`, `tpot_ms`, `output_tokens_per_s`: of an LLM at the lesser of its demand and its throughput, else None.
     """
 
     name: Name
@@ -78,6 +86,9 @@ class PlannedModel:
     max_wait_ms: Added[NonNegative | None] = None
     response_bound_by: Added[ResponseBinding | None] = None
     front_rps: Added[NonNegative | None] = None
+    ttft_ms: Added[TokenFigure | None] = None
+    tpot_ms: Added[TokenFigure | None] = None
+    output_tokens_per_s: Added[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,14 @@ class Demand:
     """A demand at fault: of one `model`, or of several `models` (a hard co-location)."""
 
     demand: Annotated[
-        Literal["min_throughput_rps", "max_latency_ms", "max_response_ms", "colocation"],
+        Literal[
+            "min_throughput_rps",
+            "max_latency_ms",
+            "max_response_ms",
+            "max_ttft_ms",
+            "max_tpot_ms",
+            "colocation",
+        ],
         FileField(after="models"),
     ]
     model: Added[str | None] = None

@@ -24,8 +24,12 @@ from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.demand_over_day import DemandWindow
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.plan.host_state import HostState
+from torchsplit_core.values.plan.llm import LlmModel, PlannedEngine
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
+
+MigMode = bool | Literal["either"]
+"""Whether a GPU is cut by MIG; "either": the plan decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class FleetEntry:
 
     `layouts`: the allowed ones as tuples of profile names; None: every legal layout of the plain profiles. `cost` is
     the price of one GPU for an hour in any currency, used by the objective min_gpus alone, which takes None for 1.
-    GPUs with the same `node` share that host's link; None: a node of its own. `mig` False leaves a GPU whole; types
-    without MIG ignore it.
+    GPUs with the same `node` share that host's link; None: all of them one node. `mig` False leaves a GPU whole,
+    "either" lets the plan decide; types without MIG ignore it.
     """
 
     type: Annotated[Name, FileField(after="id")]
@@ -44,7 +48,7 @@ class FleetEntry:
     layouts: tuple[tuple[Name, ...], ...] | None = None
     cost: Added[Amount | None] = None
     node: Added[Name | None] = None
-    mig: Added[bool] = True
+    mig: Added[MigMode] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,30 @@ class Point:
     low_rps: Added[Amount | None] = None
     high_rps: Added[Amount | None] = None
     pace: Added[Pace | None] = None
+
+    @property
+    def tensor_parallel(self) -> int:
+        """GPUs that one instance takes: more than 1 only of an LLM's engine on several GPUs without MIG."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePoint(Point):
+    """An engine of an LLM as a point, made of its sizes or measured; files do not have it.
+
+    `profile` WHOLE_GPU: on `engine.tensor_parallel` GPUs without MIG, which is one instance. Its batch is max_num_seqs.
+    ttft_ms, tpot_ms: the limited percentile at this throughput, None where not known. `binds`: why not more
+    ("TTFT", "TPOT", "KV", "rate"; empty where measured).
+    """
+
+    engine: PlannedEngine | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    binds: str = ""
+
+    @property
+    def tensor_parallel(self) -> int:
+        return 1 if self.engine is None else self.engine.tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +130,13 @@ class PlanModel:
     unknown. With leximin and max_min, models of a higher `tier` are served up to their demand before those of a lower
     one get more. `demand_windows`: its demand by time of day. `demand_samples`: requests/s at moments of a history, the
     k-th entries of all models at the same one.
+
+    `llm`: it is an LLM, which files give in place of `variants`; those are then made of it, one of its engines by
+    point (`engine_plans.engine_points`), and empty before.
     """
 
     name: Name
-    variants: Annotated[NonEmpty[tuple[Variant, ...]], FileField(after="tier")]
+    variants: Annotated[NonEmpty[tuple[Variant, ...]], FileField(after="tier", added=True)] = ()
     weight: Divisor = 1.0
     demand_rps: Divisor = 1.0
     min_throughput_rps: Amount | None = None
@@ -119,11 +150,18 @@ class PlanModel:
     tier: Added[Tier] = 0
     demand_windows: Added[tuple[DemandWindow, ...]] = ()
     demand_samples: Added[tuple[Amount, ...]] = ()
+    llm: Added[LlmModel | None] = None
+
+    @property
+    def left_out_of_files(self) -> tuple[str, ...]:
+        """The fields that follow from others: the variants of an LLM."""
+        return ("variants",) if self.llm is not None else ()
 
     @property
     def expected_arrivals(self) -> Arrivals:
         """`arrivals`, else Poisson at its demand."""
-        return self.arrivals or PoissonArrivals(self.demand_rps)
+        arrivals = self.arrivals if self.llm is None else self.llm.arrivals
+        return arrivals or PoissonArrivals(self.demand_rps)
 
     @property
     def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:
@@ -196,7 +234,7 @@ class PlanRequest:
 
     `network_gb_per_s` applies, if slower, to a variant with instances on more than one node. Both in 10^9 bytes a
     second. `front`: costs of the front if the plan is served from one host; None: ignored. `current`: what runs on the
-    fleet now, by the ids of its GPUs; those it does not name are empty.
+    fleet now, by the ids of its GPUs; those it does not name are empty. `seed`: of the draws of LLMs' simulations.
     """
 
     gpus: tuple[FleetEntry, ...]
@@ -210,3 +248,4 @@ class PlanRequest:
     solver: SolverOptions = field(default_factory=SolverOptions)
     front: Added[FrontCosts | None] = None
     current: Added[HostState | None] = None
+    seed: Added[Whole] = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchsplit_core.values.fields import Count, Name, NonNegative
+from torchsplit_core.values.fields import Added, Count, Name, NonNegative
+from torchsplit_core.values.plan.llm import PlannedEngine
 from torchsplit_core.values.profile import Basis
 
 
@@ -13,6 +14,7 @@ class Tenant:
     """One instance of a stage on a slice, with its share of the slice's time.
 
     `throughput_rps` is its share of its point's; `low_rps` and `high_rps` are the interval of the point itself.
+    `engine`: of an LLM. On each GPU of a group stands the engine's throughput divided by the group's GPUs.
     """
 
     model: Name
@@ -26,3 +28,4 @@ class Tenant:
     basis: Basis | None = None
     low_rps: NonNegative | None = None
     high_rps: NonNegative | None = None
+    engine: Added[PlannedEngine | None] = None

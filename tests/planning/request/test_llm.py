@@ -1,0 +1,79 @@
+"""LLMs of a request: what is refused, and how."""
+
+from dataclasses import replace
+
+import pytest
+
+from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.values import (
+    ConstantTokens,
+    FleetEntry,
+    InputFault,
+    LlmModel,
+    LlmPoint,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+from torchsplit_core.values.llm.decoder import DecoderSizes
+from torchsplit_core.values.plan.llm import LlmEngineOptions
+
+SIZES = DecoderSizes(32, 4096, 14336, 32, 8, 128, 128256, max_model_len=8192)
+CHAT = LlmModel(SIZES, ConstantTokens(512), ConstantTokens(128), max_ttft_ms=500.0, max_tpot_ms=40.0)
+MEASURED = LlmPoint("H100-SXM5-80GB", "", 9.0, 2, ttft_ms=100.0, tpot_ms=20.0)
+
+
+def asked(llm, **changes):
+    return PlanRequest(
+        (FleetEntry("H100-SXM5-80GB", count=4, mig="either"),), (PlanModel("chat", llm=llm, **changes),)
+    )
+
+
+def test_an_llm_in_place_of_variants_is_valid():
+    validate(asked(CHAT))
+    validate(asked(replace(CHAT, points=(MEASURED, replace(MEASURED, profile="3g.40gb", tensor_parallel=1)))))
+    validate(asked(LlmModel(None, points=(MEASURED,))))
+
+
+@pytest.mark.parametrize(
+    ("llm", "said"),
+    [
+        (LlmModel(None), "neither config nor points"),
+        (replace(CHAT, output_tokens=None), r"output_tokens: is missing"),
+        (replace(CHAT, tensor_parallel=(3,)), "has 3, and engines take 1, 2, 4 or 8 GPUs"),
+        (replace(CHAT, tensor_parallel=()), "tensor_parallel: is empty"),
+        (replace(CHAT, max_tpot_ms=0.0), "max_tpot_ms: is 0"),
+        (replace(CHAT, engine=LlmEngineOptions(gpu_memory_utilization=1.5)), "is 1.5, not a share"),
+        (
+            replace(CHAT, points=(replace(MEASURED, ttft_ms=None),)),
+            r"points\[0\].ttft_ms: is missing, and max_ttft_ms",
+        ),
+        (replace(CHAT, points=(replace(MEASURED, profile="3g.40gb"),)), "groups are of GPUs without MIG"),
+        (replace(CHAT, points=(replace(MEASURED, profile="3g.20gb"),)), "unknown profile '3g.20gb'"),
+        (replace(CHAT, points=(replace(MEASURED, gpu_type="H100"),)), "unknown GPU type 'H100'"),
+        (replace(CHAT, points=(MEASURED, MEASURED)), r"points\[1\]: is of the same"),
+    ],
+)
+def test_what_is_wrong_with_an_llm_is_named(llm, said):
+    with pytest.raises(InputFault, match=said):
+        validate(asked(llm))
+
+
+def test_limits_of_other_models_are_not_those_of_an_llm():
+    for name in ("max_latency_ms", "max_response_ms"):
+        with pytest.raises(
+            InputFault, match=rf"{name}: is given, and the model is an LLM. Give llm.max_ttft_ms"
+        ):
+            validate(asked(CHAT, **{name: 100.0}))
+    point = Point("H100-SXM5-80GB", "", 1, 1.0, 1.0)
+    with pytest.raises(InputFault, match="has both variants and llm"):
+        validate(asked(CHAT, variants=(Variant("whole", (Stage("whole", (point,)),)),)))
+    with pytest.raises(InputFault, match="has no variant"):
+        validate(PlanRequest((FleetEntry("H100-SXM5-80GB"),), (PlanModel("bert"),)))
+
+
+def test_an_llm_shares_no_slice():
+    with pytest.raises(InputFault, match="the LLM chat has its slices to itself"):
+        validate(replace(asked(CHAT), sharing="fractional"))

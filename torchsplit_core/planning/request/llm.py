@@ -1,0 +1,139 @@
+"""Validation of the LLMs of a plan request."""
+
+from __future__ import annotations
+
+from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    EnginePoint,
+    InputFault,
+    LlmModel,
+    LlmPoint,
+    PlanModel,
+    PlanRequest,
+    profile_words,
+)
+from torchsplit_core.values.errors import suggestion
+from torchsplit_core.values.limits import check_number, check_whole
+from torchsplit_core.values.plan.llm import GROUP_SIZES
+
+MOST_SEQUENCES = 65_536
+MOST_TOKENS = 10_000_000
+
+
+def check_llm(where: str, model: PlanModel) -> None:
+    """Raise InputFault for the first thing wrong with an LLM of a request."""
+    llm = model.llm
+    assert llm is not None
+    if any(not isinstance(point, EnginePoint) for point in model.points):
+        raise InputFault(
+            where, "has both variants and llm", "Leave the variants out: its engines follow from llm."
+        )
+    for name in ("max_latency_ms", "max_response_ms", "arrivals"):
+        if getattr(model, name) is not None:
+            remedy = (
+                "Give llm.arrivals." if name == "arrivals" else "Give llm.max_ttft_ms and llm.max_tpot_ms."
+            )
+            raise InputFault(f"{where}, {name}", "is given, and the model is an LLM", remedy)
+    where = f"{where}, llm"
+    for limit in ("max_ttft_ms", "max_tpot_ms"):
+        if getattr(llm, limit) is not None:
+            check_number(f"{where}.{limit}", getattr(llm, limit), positive=True)
+    if not 0 < llm.percentile < 100:
+        raise InputFault(
+            f"{where}.percentile", f"is {llm.percentile:g}, not between 0 and 100", "Give for example 95."
+        )
+    _check_sizes(where, llm)
+    _check_options(where, llm)
+    for number, point in enumerate(llm.points):
+        _check_point(f"{where}.points[{number}]", llm, point)
+    keys = [(point.gpu_type, point.profile, point.tensor_parallel) for point in llm.points]
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            raise InputFault(
+                f"{where}.points[{number}]",
+                f"is of the same {key[0]} {profile_words(key[1])} with tensor_parallel {key[2]} as another",
+                "Drop one of the two.",
+            )
+
+
+def check_llm_plans(request: PlanRequest) -> None:
+    """Raise InputFault if a request with LLMs asks for what their plans do not have."""
+    names = [model.name for model in request.models if model.llm is not None]
+    if names and request.sharing != "exclusive":
+        raise InputFault(
+            "sharing",
+            f"is {request.sharing}, and the LLM {names[0]} has its slices to itself",
+            'Plan with "sharing": "exclusive".',
+        )
+
+
+def _check_sizes(where: str, llm: LlmModel) -> None:
+    if llm.config is None:
+        if not llm.points:
+            raise InputFault(
+                where, "has neither config nor points", "Give its config.json, or points that were measured."
+            )
+        return
+    for name in ("prompt_tokens", "output_tokens"):
+        if getattr(llm, name) is None:
+            raise InputFault(
+                f"{where}.{name}", "is missing", 'Give for example {"kind": "constant", "value": 512}.'
+            )
+
+
+def _check_options(where: str, llm: LlmModel) -> None:
+    options = llm.engine
+    check_whole(f"{where}.engine.max_num_seqs", options.max_num_seqs, least=1, most=MOST_SEQUENCES)
+    check_whole(
+        f"{where}.engine.max_num_batched_tokens", options.max_num_batched_tokens, least=1, most=MOST_TOKENS
+    )
+    if options.max_model_len is not None:
+        check_whole(f"{where}.engine.max_model_len", options.max_model_len, least=1, most=MOST_TOKENS)
+    if not 0 < options.gpu_memory_utilization <= 1:
+        raise InputFault(
+            f"{where}.engine.gpu_memory_utilization",
+            f"is {options.gpu_memory_utilization:g}, not a share above 0 and up to 1",
+            "Give for example 0.9.",
+        )
+    if not llm.tensor_parallel:
+        raise InputFault(f"{where}.tensor_parallel", "is empty", "Give for example [1, 2, 4, 8].")
+    for size in llm.tensor_parallel:
+        _check_group_size(f"{where}.tensor_parallel", size)
+
+
+def _check_group_size(where: str, size: int) -> None:
+    if size not in GROUP_SIZES:
+        known = ", ".join(map(str, GROUP_SIZES[:-1]))
+        raise InputFault(
+            where, f"has {size}, and engines take {known} or {GROUP_SIZES[-1]} GPUs", "Give those."
+        )
+
+
+def _check_point(where: str, llm: LlmModel, point: LlmPoint) -> None:
+    try:
+        gpu = gpu_type(point.gpu_type)
+    except InputFault as fault:
+        raise fault.within(where) from None
+    known = [profile.name for profile in plain_profiles(gpu)]
+    if point.profile != WHOLE_GPU and point.profile not in known:
+        remedy = suggestion(point.profile, known, "profiles") if known else "Write null: it has no MIG."
+        raise InputFault(where, f"unknown profile {point.profile!r} of {gpu.name}", remedy)
+    _check_group_size(f"{where}.tensor_parallel", point.tensor_parallel)
+    if point.profile != WHOLE_GPU and point.tensor_parallel > 1:
+        raise InputFault(
+            where,
+            f"has {point.tensor_parallel} GPUs and the slice {point.profile}, and groups are of GPUs without MIG",
+            "Write null for the profile, or 1 for tensor_parallel.",
+        )
+    check_number(f"{where}.throughput_rps", point.throughput_rps)
+    for name, limit in (("ttft_ms", llm.max_ttft_ms), ("tpot_ms", llm.max_tpot_ms)):
+        figure = getattr(point, name)
+        if figure is not None:
+            check_number(f"{where}.{name}", figure)
+        elif limit is not None:
+            raise InputFault(
+                f"{where}.{name}",
+                f"is missing, and max_{name} is {limit:g}, so whether the point keeps it is not known",
+                f"Give the {name} that was measured, or drop the point or the limit.",
+            )
