@@ -271,11 +271,11 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
         point.profile
         for model in request.models
         for point in model.allowed_points
-        if point.gpu_type == point_type(gpu.type)
+        if point.gpu_type == point_type(gpu.type) and point.tensor_parallel == 1
     }
+    layouts = list(UNPARTITIONED) if gpu.can_be_whole and WHOLE_GPU in used else []
     if gpu.whole:
-        return list(UNPARTITIONED) if WHOLE_GPU in used else []
-    layouts = []
+        return layouts
     for profile in kind.profiles:
         if profile.name not in used:
             continue

@@ -134,6 +134,7 @@ def _slice_options(
                 point.gpu_type != point_type(group.type)
                 or point.profile not in profiles
                 or point.throughput_rps <= 0
+                or point.tensor_parallel > 1
             ):
                 continue
             profile = gpu.profile(point.profile)

@@ -7,6 +7,7 @@ bounds those with them.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation.model import Formulation
@@ -33,8 +34,7 @@ def assign_colocated(
     Adds constraints dealt_layouts and dealt_instances to the model, which serves nothing else afterwards.
     """
     model, problem = formulation.model, formulation.problem
-    free_group = {gpu: g for g, group in enumerate(free.groups) for gpu in group.gpu_ids}
-    free_groups = [free_group[group.gpu_ids[0]] for group in problem.groups]
+    free_groups = _free_groups(problem, free)
     model.dealt_layouts = pyo.ConstraintList()
     model.dealt_instances = pyo.ConstraintList()
     layout_counts: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -68,6 +68,22 @@ def assign_colocated(
         return None
     solution = read_solution(formulation, result)
     return ColocatedAssignment(assign_integer(formulation, solution), separations_of(formulation, solution))
+
+
+def _free_groups(problem: Problem, free: Problem) -> list[int]:
+    """For each group the one of the `free` problem that counts its GPUs."""
+    of_gpu = {gpu: g for g, group in enumerate(free.groups) if not group.parts for gpu in group.gpu_ids}
+    of_parts = {frozenset(group.parts): g for g, group in enumerate(free.groups) if group.parts}
+    counted: list[int] = []
+    for group in problem.groups:
+        if group.parts:
+            taken: Counter[int] = Counter()
+            for part, count in group.parts:
+                taken[counted[part]] += count
+            counted.append(of_parts[frozenset(taken.items())])
+        else:
+            counted.append(of_gpu[group.gpu_ids[0]])
+    return counted
 
 
 def _equivalence_key(choice: Choice, group: int) -> tuple[object, ...]:

@@ -106,7 +106,7 @@ def gpu_classes(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]],
     by_cost = goal_of(request).by_cost
     by_key: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for index, gpu in enumerate(list_gpus(request.gpus)):
-        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node)
+        key = (gpu.type, gpu.layouts, gpu.either, gpu.cost if by_cost else None, gpu.node)
         by_key.setdefault(key, (gpu, []))[1].append(index)
     return tuple((gpu, tuple(indices)) for gpu, indices in by_key.values())
 
@@ -118,7 +118,7 @@ def add_gpu(request: PlanRequest) -> tuple[Change, ...]:
         return ()
     changes = []
     for gpu, indices in classes:
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.price, node=gpu.node)
+        entry = gpu.entry()
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 

@@ -21,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from torchsplit_core.planning.patterns.capacity import fleet_worth, limits_by_group
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import (
     TierGroup,
@@ -112,11 +115,15 @@ def _bound(problem: Problem, prices: StagePrices, weights: Sequence[float]) -> f
                     key = (case_number, stage)
                     raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
                     prices[key] = max(raised, prices.get(key, 0.0))
-    for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
+    worth = np.zeros(len(problem.groups))
+    for g, highest_priced in enumerate(highest_priced_uses(problem, prices)):
+        group = problem.groups[g]
         most = max(
             (layout_value(layout.usable_counts, highest_priced) for layout in group.layouts), default=0.0
         )
-        total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
+        worth[g] = max(0.0, most - (group.cost if goal.by_cost else 0.0))
+    gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
+    total += fleet_worth(worth, gpus, *limits_by_group(problem))
     return max(0.0, -total if goal.minimised else total)
 
 
@@ -144,6 +151,11 @@ def _solve_relaxation(
     t = program.add_columns([-float(position) if goal.fair else 0.0], [INF])
     for g, group in enumerate(problem.groups):
         _add_at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
+    for limit in problem.limits:
+        taken = {
+            y[g, n]: float(count) for g, count in limit.takes for n in range(len(problem.groups[g].layouts))
+        }
+        _add_at_most(program, float(limit.most), taken)
     pools: dict[tuple[int, str], dict[int, float]] = {}
     rates: dict[tuple[int, int], dict[int, float]] = {}
     for number, choice in enumerate(problem.choices):

@@ -14,6 +14,7 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | held_use | Σ_c x[u] = instances (shares) of now · y[stays] | add_held |
 | touch_limit | Σ GPUs that do not stay + Σ_l y[g,l] of empty ones ≤ max_touched_gpus | add_held |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
+| gpu_limit | Σ_g GPUs(g) · Σ_l y[g,l] ≤ GPUs that groups of GPUs and single ones share | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
 | every_stage | Σ_u∈(c,s) present(u) ≥ w[c] | add_variants |

@@ -14,7 +14,7 @@ MIN_SHARE = 1e-4
 
 
 def add_layouts(formulation: Formulation) -> None:
-    """layout_choice and twin_order: which layouts the GPUs of each group take."""
+    """layout_choice, twin_order and gpu_limit: which layouts the GPUs of each group take."""
     model, groups = formulation.model, formulation.problem.groups
     keys = [(g, number) for g, group in enumerate(groups) for number in range(len(group.layouts))]
     model.y = pyo.Var(
@@ -32,6 +32,12 @@ def add_layouts(formulation: Formulation) -> None:
                 (number + 1) * (model.y[group.twin_of, number] - model.y[g, number]) for number in numbers
             )
             model.twin_order.add(rank >= 0)
+    model.gpu_limit = pyo.ConstraintList()
+    for limit in formulation.problem.limits:
+        taken = sum(
+            count * model.y[g, number] for g, count in limit.takes for number in range(len(groups[g].layouts))
+        )
+        model.gpu_limit.add(taken <= limit.most)
 
 
 def add_capacity(formulation: Formulation, pools: Pools) -> None:

@@ -142,7 +142,8 @@ def _choice_key(spec: PlanModel, choice: Choice) -> PointKey:
     variant, point = spec.variants[choice.variant], choice.point
     stage = variant.stages[choice.stage].name
     return (
-        spec.name, variant.name, stage, point.gpu_type, point.profile, point.batch_size, point.processes
+        spec.name, variant.name, stage, point.gpu_type, point.profile, point.batch_size, point.processes,
+        point.tensor_parallel,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.values import ManualGpu, ManualSlice
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlacedProfile, PlanRequest, point_type
+from torchsplit_core.values import WHOLE_GPU, PlacedProfile, PlanRequest, point_type
 
 
 def slice_at(gpu: ManualGpu, start: int) -> ManualSlice | None:
@@ -28,7 +28,9 @@ def placements_at(fleet_gpu: FleetGpu, gpu: ManualGpu, start: int) -> tuple[tupl
     layouts, all its slices together are part of one.
     """
     kind = gpu_type(fleet_gpu.type)
-    known = (kind.whole,) if fleet_gpu.whole and kind.whole is not None else kind.profiles
+    known = kind.profiles
+    if fleet_gpu.can_be_whole and kind.whole is not None:
+        known = (kind.whole,) if fleet_gpu.whole else (*kind.profiles, kind.whole)
     sizes = {profile.name: profile.memory_slices for profile in known}
     old = slice_at(gpu, start)
     others = [PlacedProfile(item.profile, item.start) for item in gpu.slices if item is not old]
@@ -41,6 +43,8 @@ def placements_at(fleet_gpu: FleetGpu, gpu: ManualGpu, start: int) -> tuple[tupl
     names = {profile.name for profile in plain_profiles(kind)}
     if fleet_gpu.layouts is not None:
         names = {name for layout in fleet_gpu.layouts for name in layout}
+    if fleet_gpu.either:
+        names.add(WHOLE_GPU)
     placements = [
         (profile.name, first)
         for profile in known
@@ -96,4 +100,6 @@ def _is_allowed(fleet_gpu: FleetGpu, profiles: Sequence[str]) -> bool:
     if fleet_gpu.layouts is None:
         return True
     wanted = Counter(profiles)
+    if fleet_gpu.either and wanted == {WHOLE_GPU: 1}:
+        return True
     return any(wanted <= Counter(layout) for layout in fleet_gpu.layouts)

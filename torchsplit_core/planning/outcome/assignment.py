@@ -6,8 +6,9 @@ to equal slices likewise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from torchsplit_core.hardware import gpu_type, place_layout
@@ -17,7 +18,17 @@ from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.problem.colocation_sets import distribute_members
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, PlanRequest, Tenant
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    EnginePoint,
+    InternalFault,
+    Layout,
+    PlannedGpu,
+    PlannedSlice,
+    PlanRequest,
+    Point,
+    Tenant,
+)
 
 
 @dataclass
@@ -37,18 +48,26 @@ class AssignedSlice:
 
 @dataclass
 class Assignment:
-    """The slices of the whole fleet, and each GPU's layout (`layouts`: profiles; `columns`: group, number)."""
+    """The slices of the whole fleet, and each GPU's layout (`layouts`: profiles; `columns`: group, number).
+
+    `together`: the real GPUs of each that stands for several.
+    """
 
     slices: list[AssignedSlice]
     layouts: dict[str, tuple[str, ...]]
     columns: dict[str, tuple[int, int]]
+    together: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignment:
-    """Assign the layouts of each group to its GPUs in order; every useful slice can take tenants."""
+    """Assign the layouts of each group to its GPUs in order; every useful slice can take tenants.
+
+    First come the GPUs that engines take together: of any node that has enough of them left, the largest first.
+    """
     assignment = Assignment([], {}, {})
+    _take_together(problem, layouts, assignment)
     for g, group in enumerate(problem.groups):
-        names = iter(group.gpu_ids)
+        names = (name for name in group.gpu_ids if name not in assignment.layouts)
         for number, layout in enumerate(group.layouts):
             for _ in range(layouts.get((g, number), 0)):
                 gpu_id = next(names)
@@ -59,6 +78,40 @@ def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> 
                         AssignedSlice(gpu_id, g, profile) for _ in range(layout.usable_counts[profile])
                     ]
     return assignment
+
+
+def _take_together(problem: Problem, layouts: Mapping[tuple[int, int], int], assignment: Assignment) -> None:
+    node_of = {gpu.id: gpu.node for gpu in list_gpus(problem.request.gpus)}
+    free = {
+        g: Counter(node_of[name] for name in group.gpu_ids)
+        for g, group in enumerate(problem.groups)
+        if not group.parts
+    }
+    wanted = [
+        (sum(count for _, count in group.parts), g) for g, group in enumerate(problem.groups) if group.parts
+    ]
+    for _, g in sorted(wanted, key=lambda item: -item[0]):
+        group = problem.groups[g]
+        used = sum(layouts.get((g, number), 0) for number in range(len(group.layouts)))
+        for name in group.gpu_ids[:used]:
+            nodes = free[group.parts[0][0]]
+            node = next(
+                (node for node in nodes if all(free[part][node] >= count for part, count in group.parts)),
+                None,
+            )
+            taken: list[str] = []
+            for part, count in group.parts:
+                left = [
+                    gpu
+                    for gpu in problem.groups[part].gpu_ids
+                    if node_of[gpu] == node and gpu not in assignment.layouts
+                ]
+                taken += left[:count]
+                free[part][node] -= count
+                assignment.layouts |= dict.fromkeys(left[:count], (WHOLE_GPU,))
+            if len(taken) < sum(count for _, count in group.parts):
+                raise InternalFault("The planner's counts hold more groups of GPUs than fit on nodes.")
+            assignment.together[name] = tuple(taken)
 
 
 def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
@@ -189,8 +242,19 @@ def build_planned_gpus(request: PlanRequest, assignment: Assignment) -> tuple[Pl
     by_gpu: dict[str, list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
         by_gpu.setdefault(slice_.gpu_id, []).append(slice_)
+    group_of = _named_groups(request, assignment)
     planned = []
     for gpu in list_gpus(request.gpus):
+        group = group_of.get(gpu.id)
+        if group is not None:
+            name, slice_ = group
+            (tenant,) = _tenants(request, slice_.tenants)
+            assert tenant.engine is not None
+            tenant = replace(tenant, engine=replace(tenant.engine, group=name))
+            mig = False if gpu.either else None
+            whole = PlannedSlice(WHOLE_GPU, 0, (tenant,))
+            planned.append(PlannedGpu(gpu.id, gpu.type, True, (whole,), mig, name))
+            continue
         rest = by_gpu.get(gpu.id, [])
         if not any(slice_.tenants for slice_ in rest):
             planned.append(PlannedGpu(gpu.id, gpu.type, False))
@@ -208,8 +272,30 @@ def build_planned_gpus(request: PlanRequest, assignment: Assignment) -> tuple[Pl
                 rest.remove(chosen)
                 tenants = _tenants(request, chosen.tenants)
             slices.append(PlannedSlice(item.profile, item.start, tenants))
-        planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices)))
+        mig = assignment.layouts[gpu.id] != (WHOLE_GPU,) if gpu.either else None
+        planned.append(PlannedGpu(gpu.id, gpu.type, True, tuple(slices), mig))
     return tuple(planned)
+
+
+def _named_groups(request: PlanRequest, assignment: Assignment) -> dict[str, tuple[str, AssignedSlice]]:
+    """By GPU that an engine takes together with others, the name of the group and the slice that stands for it.
+
+    Groups are group0, group1, … in the order of the fleet.
+    """
+    slice_of = {
+        gpu: slice_
+        for slice_ in assignment.slices
+        if slice_.tenants
+        for gpu in assignment.together.get(slice_.gpu_id, ())
+    }
+    names: dict[str, str] = {}
+    named: dict[str, tuple[str, AssignedSlice]] = {}
+    for gpu in list_gpus(request.gpus) if slice_of else ():
+        if gpu.id in slice_of:
+            slice_ = slice_of[gpu.id]
+            name = names.setdefault(slice_.gpu_id, f"group{len(names)}")
+            named[gpu.id] = name, slice_
+    return named
 
 
 @lru_cache(maxsize=1024)
@@ -232,11 +318,17 @@ def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> t
                 share=share,
                 batch_size=point.batch_size,
                 processes=point.processes,
-                throughput_rps=share * planned_rps(request, point),
+                throughput_rps=share * planned_rps(request, point) / point.tensor_parallel,
                 memory_gib=point.memory_gib,
                 basis=point.basis,
-                low_rps=point.low_rps,
-                high_rps=point.high_rps,
+                low_rps=_part(point.low_rps, point),
+                high_rps=_part(point.high_rps, point),
+                engine=point.engine if isinstance(point, EnginePoint) else None,
             )
         )
     return tuple(built)
+
+
+def _part(rate_rps: float | None, point: Point) -> float | None:
+    """What one GPU of an engine has of it."""
+    return None if rate_rps is None else rate_rps / point.tensor_parallel

@@ -64,10 +64,11 @@ def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[Plan
     models = []
     for index, spec in enumerate(problem.request.models):
         instances = [
-            (choice, RunningInstance(share, choice.point, nodes[slice_.gpu_id]))
+            (choice, RunningInstance(share, choice.point, nodes[gpu]))
             for slice_ in assignment.slices
             for choice, share in slice_.tenants
             if choice.model == index
+            for gpu in assignment.together.get(slice_.gpu_id, (slice_.gpu_id,))
         ]
         if not instances:
             models.append(unserved_model(spec))

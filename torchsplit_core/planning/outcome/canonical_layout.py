@@ -19,6 +19,7 @@ from torchsplit_core.planning.outcome.instances import PointKey, point_key, poin
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.values import (
+    WHOLE_GPU,
     GpuType,
     InternalFault,
     PlannedGpu,
@@ -42,7 +43,7 @@ def canonicalised(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
     gpus = []
     for fleet_gpu, planned in zip(list_gpus(request.gpus), outcome.gpus, strict=True):
         # Cached, since large fleets repeat a few GPUs.
-        key = (fleet_gpu.type, fleet_gpu.layouts, planned.slices)
+        key = (fleet_gpu.type, fleet_gpu.layouts, fleet_gpu.either, planned.slices)
         if key not in known:
             known[key] = _canonical_slices(request, fleet_gpu, planned, points)
         gpus.append(replace(planned, slices=known[key]))
@@ -61,12 +62,14 @@ def _canonical_slices(
     request: PlanRequest, fleet_gpu: FleetGpu, planned: PlannedGpu, points: Points
 ) -> tuple[PlannedSlice, ...]:
     kind = gpu_type(fleet_gpu.type)
-    if not planned.used or fleet_gpu.whole or kind.divided != "mig":
+    is_whole = any(item.profile == WHOLE_GPU for item in planned.slices)
+    if not planned.used or is_whole or kind.divided != "mig":
         return planned.slices
     busy = [item for item in planned.slices if item.tenants]
     current = tuple(sorted(item.profile for item in planned.slices))
     moves = [_equivalent_slices(kind, item, points) for item in busy]
-    for layout in sorted(allowed_layouts(request, fleet_gpu), key=lambda names: canonical_rank(kind, names)):
+    cut = (layout for layout in allowed_layouts(request, fleet_gpu) if WHOLE_GPU not in layout)
+    for layout in sorted(cut, key=lambda names: canonical_rank(kind, names)):
         if canonical_rank(kind, layout) >= canonical_rank(kind, current):
             break
         positions = _match_slices([list(by_profile) for by_profile in moves], layout)

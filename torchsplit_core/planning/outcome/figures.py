@@ -75,7 +75,7 @@ def planned_model(
         return min(
             sum(
                 link_limited_rps(
-                    instance.share * of_point(instance.point),
+                    instance.share * of_point(instance.point) / instance.point.tensor_parallel,
                     variant,
                     number,
                     instance.point.batch_size,
@@ -231,6 +231,7 @@ def member_rates(
         for stage_instance in model.stages[stage]:
             assert stage_instance.gpu is not None
             rate = stage_instance.share * planned_rps(request, stage_instance.point)
+            rate /= stage_instance.point.tensor_parallel
             limited = link_limited_rps(rate, model.variant, stage, stage_instance.point.batch_size, link)
             rates[stage_instance.gpu] = rates.get(stage_instance.gpu, 0.0) + limited
         stage_rates.append(rates)

@@ -19,8 +19,8 @@ from torchsplit_core.values import (
     tenants_on,
 )
 
-PointKey = tuple[str, str, str, str, str, int, int]
-"""Model, variant, stage, GPU type of the point, profile, batch size, processes."""
+PointKey = tuple[str, str, str, str, str, int, int, int]
+"""Model, variant, stage, GPU type of the point, profile, batch size, processes, GPUs of an engine."""
 
 
 def point_table(request: PlanRequest) -> dict[PointKey, Point]:
@@ -34,6 +34,7 @@ def point_table(request: PlanRequest) -> dict[PointKey, Point]:
             point.profile,
             point.batch_size,
             point.processes,
+            point.tensor_parallel,
         ): point
         for model in request.models
         for variant in model.variants
@@ -52,6 +53,7 @@ def point_key(gpu_type: str, profile: str, tenant: Tenant) -> PointKey:
         profile,
         tenant.batch_size,
         tenant.processes,
+        tenant.gpus,
     )
 
 

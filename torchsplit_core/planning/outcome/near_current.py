@@ -27,7 +27,7 @@ def near_current(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
     states = {gpu.id: gpu for gpu in request.current.gpus}
     groups: dict[Hashable, list[FleetGpu]] = defaultdict(list)
     for gpu in list_gpus(request.gpus):
-        groups[gpu.type, gpu.layouts, gpu.price, gpu.node].append(gpu)
+        groups[gpu.type, gpu.layouts, gpu.either, gpu.price, gpu.node].append(gpu)
     planned = {gpu.id: gpu for gpu in outcome.gpus}
     near: dict[str, PlannedGpu] = {}
     for group in groups.values():

@@ -1,7 +1,7 @@
 """The cost of losing each GPU (N-1).
 
-Only the GPU's instances are removed: the others keep their shares and batches, and a variant keeps the link that it
-was planned with, even if its remaining instances are on one node.
+Only the GPU's instances are removed, of an engine on several GPUs the whole: the others keep their shares and batches,
+and a variant keeps the link that it was planned with, even if its remaining instances are on one node.
 """
 
 from __future__ import annotations
@@ -145,16 +145,19 @@ def levels_without_gpus(
 
 @dataclass(frozen=True, slots=True)
 class _StageRates:
-    """Requests/s of a stage: in total, and by GPU."""
+    """Requests/s of a stage: in total, and by GPU. `lost_with`: the GPUs of the engine that a GPU is part of."""
 
     total: float
     by_gpu: Mapping[str | None, float]
+    lost_with: Mapping[str | None, frozenset[str | None]]
 
     def without(self, gpu: str) -> float:
-        """The rate without this GPU; exactly 0 if no other has an instance."""
+        """The rate without this GPU; exactly 0 if no other has an instance that remains."""
         if gpu not in self.by_gpu:
             return self.total
-        return self.total - self.by_gpu[gpu] if len(self.by_gpu) > 1 else 0.0
+        lost = self.lost_with.get(gpu, frozenset((gpu,)))
+        left = [rate for other, rate in self.by_gpu.items() if other not in lost]
+        return math.fsum(left) if len(lost) > 1 else self.total - self.by_gpu[gpu] if left else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,11 @@ class _RemainingFleet:
 def _stage_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_StageRates]]:
     """For every model the rates of its variant's stages."""
     by_model: list[list[_StageRates]] = []
+    groups: dict[str, set[str | None]] = {}
+    for gpu in gpus:
+        if gpu.group is not None:
+            groups.setdefault(gpu.group, set()).add(gpu.id)
+    lost_with = {id: frozenset(members) for members in groups.values() for id in members}
     for instances in model_instances(request, gpus):
         stages: list[_StageRates] = []
         variant = instances.variant
@@ -197,10 +205,10 @@ def _stage_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[
             assert variant is not None
             by_gpu: dict[str | None, float] = {}
             for instance in stage:
-                full = instance.share * planned_rps(request, instance.point)
+                full = instance.share * planned_rps(request, instance.point) / instance.point.tensor_parallel
                 rate = link_limited_rps(full, variant, number, instance.point.batch_size, link)
                 by_gpu[instance.gpu] = by_gpu.get(instance.gpu, 0.0) + rate
-            stages.append(_StageRates(math.fsum(by_gpu.values()), by_gpu))
+            stages.append(_StageRates(math.fsum(by_gpu.values()), by_gpu, lost_with))
         by_model.append(stages)
     return by_model
 

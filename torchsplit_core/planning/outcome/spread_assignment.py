@@ -167,7 +167,7 @@ class _Spread:
             for key in short
         }
         for g, group in enumerate(self.problem.groups):
-            if all(gpu in self.assignment.layouts for gpu in group.gpu_ids):
+            if group.parts or all(gpu in self.assignment.layouts for gpu in group.gpu_ids):
                 continue
             for number, layout in enumerate(group.layouts):
                 lacking = {key: self.stages[key].short_rps for key in short}

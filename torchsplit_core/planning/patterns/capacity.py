@@ -7,11 +7,13 @@ layout.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 
 Vector = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -19,7 +21,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FleetCapacity:
-    """`slices[pool, column]`: slices of the pool on a GPU with the column's layout."""
+    """`slices[pool, column]`: slices of the pool on a GPU with the column's layout.
+
+    Several GPUs that are taken as one count as one GPU of a group of their own: `taken_by_group[i, g]` of what they are
+    count against `at_most[i]`, beside single GPUs.
+    """
 
     pools: tuple[tuple[int, str], ...]
     columns: tuple[tuple[int, int], ...]
@@ -27,6 +33,8 @@ class FleetCapacity:
     gpus: Counts
     group_of: Counts
     max_slices: Counts
+    taken_by_group: Counts
+    at_most: Counts
 
     def worth(self, prices: Vector, costs: Vector | None = None) -> float:
         """The value of the whole fleet at these prices, an upper bound of the slices of any plan.
@@ -36,7 +44,47 @@ class FleetCapacity:
         value = prices @ self.slices - (0.0 if costs is None else costs)
         dearest = np.zeros(len(self.gpus))
         np.maximum.at(dearest, self.group_of, value)
-        return float(self.gpus @ dearest)
+        return fleet_worth(dearest, self.gpus, self.taken_by_group, self.at_most)
+
+    @cached_property
+    def taken(self) -> Counts:
+        """`taken_by_group` by column: all layouts of a group take the same."""
+        return self.taken_by_group[:, self.group_of]
+
+
+def fleet_worth(dearest: Vector, gpus: Counts, taken: Counts, at_most: Counts) -> float:
+    """An upper bound of what GPUs are worth together, each group's at most `dearest`, under limits by group.
+
+    Without limits Σ GPUs · dearest; else a linear program of few rows and columns. Its bound is arithmetic from its
+    duals: what they leave of a GPU's worth is added for every GPU of its group.
+    """
+    if not len(at_most) or not dearest.any():
+        return float(gpus @ dearest)
+    rows = np.concatenate([np.eye(len(gpus), dtype=np.int64), taken])
+    most = np.concatenate([gpus, at_most]).astype(np.float64)
+    unit = float(dearest.max())
+    row, column = np.nonzero(rows)
+    highs = load_program(
+        "worth of a fleet with groups of GPUs",
+        csc_from_entries(rows[row, column].astype(np.float64), row, column, rows.shape),
+        -dearest / unit,
+        columns=(np.zeros(len(dearest)), np.full(len(dearest), INF)),
+        rows=(np.full(len(most), -INF), most),
+    )
+    duals = np.zeros(len(most))
+    if run(highs) == "optimal":
+        duals = np.maximum(-np.array(highs.getSolution().row_dual), 0.0) * unit
+    left = np.maximum(dearest - duals @ rows, 0.0)
+    return float(duals @ most + left @ gpus)
+
+
+def limits_by_group(problem: Problem) -> tuple[Counts, Counts]:
+    """The problem's limits: GPUs taken by (limit, group), and the most of each limit."""
+    taken = np.zeros((len(problem.limits), len(problem.groups)), dtype=np.int64)
+    for row, limit in enumerate(problem.limits):
+        for g, count in limit.takes:
+            taken[row, g] = count
+    return taken, np.array([limit.most for limit in problem.limits], dtype=np.int64)
 
 
 def fleet_capacity(problem: Problem) -> FleetCapacity:
@@ -57,4 +105,5 @@ def fleet_capacity(problem: Problem) -> FleetCapacity:
     gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
     group_of = np.array([g for g, _ in columns], dtype=np.int64)
     most = np.array([gpus[g] * slices[row].max() for row, (g, _) in enumerate(pools)], dtype=np.int64)
-    return FleetCapacity(tuple(pools), tuple(columns), slices, gpus, group_of, most)
+    by_group, at_most = limits_by_group(problem)
+    return FleetCapacity(tuple(pools), tuple(columns), slices, gpus, group_of, most, by_group, at_most)

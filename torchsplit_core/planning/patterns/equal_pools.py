@@ -36,6 +36,8 @@ def join_equal_pools(search: PatternSearch) -> tuple[PatternSearch, list[list[in
         capacity.gpus,
         capacity.group_of,
         np.array([capacity.max_slices[pools].sum() for pools in members]),
+        capacity.taken_by_group,
+        capacity.at_most,
     )
     first = [pools[0] for pools in members]
     options = tuple(

@@ -70,13 +70,20 @@ def use_idle_slices(
 
 
 def _assign_all_gpus(capacity: FleetCapacity, layouts: Counts, prices: Vector) -> Counts:
-    """A layout for every GPU: those without one take the one of highest value."""
+    """A layout for every GPU: those without one take the one of highest value, those worth most for a GPU first."""
     layouts = layouts.copy()
     worth = prices @ capacity.slices
-    for group, count in enumerate(capacity.gpus):
+    each = capacity.taken.max(axis=0, initial=1)
+    dearest = np.zeros(len(capacity.gpus))
+    np.maximum.at(dearest, capacity.group_of, worth / each)
+    for group in np.argsort(-dearest, kind="stable").tolist():
         group_columns = np.flatnonzero(capacity.group_of == group)
         if len(group_columns):
-            layouts[group_columns[np.argmax(worth[group_columns])]] += count - layouts[group_columns].sum()
+            column = group_columns[np.argmax(worth[group_columns])]
+            left = int(capacity.gpus[group] - layouts[group_columns].sum())
+            limits = np.flatnonzero(capacity.taken[:, column])
+            free = capacity.at_most[limits] - capacity.taken[limits] @ layouts
+            layouts[column] += min([left, *(free // capacity.taken[limits, column]).tolist()])
     return layouts
 
 

@@ -5,6 +5,7 @@
 | one_pattern[m] | Σ_j λ[m,j] = 1 |
 | pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] + s[p] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
+| limit[i] | Σ_c taken[i,c]·y[c] ≤ at_most[i]·ζ, where GPUs are taken in groups |
 | below[i] | Σ of λ[m,j] below threshold i, m among the models it applies to, ≤ the models allowed below it |
 
 With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought; no slice is missing (s[p] = 0).
@@ -88,7 +89,7 @@ def solve_relaxation(
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
-    pools, groups = len(capacity.pools), len(capacity.gpus)
+    pools, groups = len(capacity.pools), len(capacity.gpus) + len(capacity.at_most)
     return Duals(
         float(highs.getInfo().objective_function_value),
         np.maximum(-rows[models : models + pools], 0.0),
@@ -190,7 +191,11 @@ def _is_consistent(
         return False
     used = sum((columns[number][2] for number in chosen), np.zeros(len(capacity.pools), dtype=np.int64))
     per_group = np.bincount(capacity.group_of, weights=layouts, minlength=len(capacity.gpus))
-    return bool((used <= capacity.slices @ layouts).all() and (per_group <= capacity.gpus).all())
+    return bool(
+        (used <= capacity.slices @ layouts).all()
+        and (per_group <= capacity.gpus).all()
+        and (capacity.taken @ layouts <= capacity.at_most).all()
+    )
 
 
 def _build_program(
@@ -206,7 +211,9 @@ def _build_program(
 ) -> Any:
     """The program; with `prices` of missing slices, in units of which they are paid for."""
     models = subsets.shape[1]
-    pools, groups, count = len(capacity.pools), len(capacity.gpus), len(columns)
+    pools, count = len(capacity.pools), len(columns)
+    available = np.concatenate([capacity.gpus, capacity.at_most])
+    groups = len(available)
     layouts = len(capacity.columns)
     usage = np.array([column[2] for column in columns], dtype=np.float64).reshape(count, pools)
     owner = np.array([column[0] for column in columns], dtype=np.int64)
@@ -223,8 +230,11 @@ def _build_program(
     parts.append((models + pool, count + column, -capacity.slices[pool, column].astype(np.float64)))
     parts.append((models + pools + capacity.group_of, count + np.arange(layouts), np.ones(layouts)))
     parts.append(
-        (models + pools + np.arange(groups), np.full(groups, width - 1), -capacity.gpus.astype(np.float64))
+        (models + pools + np.arange(groups), np.full(groups, width - 1), -available.astype(np.float64))
     )
+    limit, column = np.nonzero(capacity.taken)
+    taken = capacity.taken[limit, column].astype(np.float64)
+    parts.append((models + pools + len(capacity.gpus) + limit, count + column, taken))
     for number in range(len(allowed)):
         under = np.flatnonzero((reached <= number) & subsets[number][owner])
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))

@@ -4,6 +4,7 @@
 |---|---|
 | pool[p] | Σ_u∈p x[u] − Σ_c slices[p,c]·y[c] ≤ slots[p] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g] |
+| limit[i] | Σ_c taken[i,c]·y[c] ≤ at_most[i], where GPUs are taken in groups |
 | stage[c,s] | v[c] − Σ_u∈(c,s) rate(u)/unit(m)·x[u] ≤ 0 |
 | served[m] | Σ_c∈m v[c] ≥ the fixed level of the model |
 | rising[m] | Σ_c∈m v[c] − t ≥ 0 while the model still rises, t maximised |
@@ -174,7 +175,7 @@ class ShareProgram:
 
     def _build_program(self) -> Any:
         pools = len(self.slots)
-        groups = len(self.capacity.gpus) if self.capacity is not None else 0
+        groups = 0 if self.capacity is None else len(self.capacity.gpus) + len(self.capacity.at_most)
         stages: dict[tuple[int, int], int] = {}
         for share in self.shares:
             stages.setdefault((share.case, share.stage), pools + groups + len(stages))
@@ -191,6 +192,10 @@ class ShareProgram:
                 entries.append((pools + group, at, 1.0))
                 for pool in np.flatnonzero(self.capacity.slices[:, column]).tolist():
                     entries.append((pool, at, -float(self.capacity.slices[pool, column])))
+            first = pools + len(self.capacity.gpus)
+            for limit, column in np.argwhere(self.capacity.taken).tolist():
+                taken = float(self.capacity.taken[limit, column])
+                entries.append((first + limit, self.layout_at + column, taken))
         entries += [(row, self.case_at + case, 1.0) for (case, _), row in stages.items()]
         for case, model in enumerate(self.owners):
             entries += [(self.served_at + model, self.case_at + case, 1.0)]
@@ -199,7 +204,7 @@ class ShareProgram:
         lower, upper = np.full(rows, -INF), np.zeros(rows)
         upper[:pools] = self.slots
         if self.capacity is not None:
-            upper[pools : pools + groups] = self.capacity.gpus
+            upper[pools : pools + groups] = np.concatenate([self.capacity.gpus, self.capacity.at_most])
         lower[self.served_at :], upper[self.served_at :] = 0.0, INF
         return self._load_program(rows, entries, lower, upper)
 

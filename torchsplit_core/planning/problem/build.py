@@ -15,6 +15,7 @@ from torchsplit_core.planning.problem.colocation_sets import colocation_sets
 from torchsplit_core.planning.problem.core_sizes import undominated_core_sizes
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.effective_rate import EffectivePoint
+from torchsplit_core.planning.problem.engine_groups import GpuClass, GpuLimit, engine_groups, needs_nodes
 from torchsplit_core.planning.problem.held_gpus import HeldGpu
 from torchsplit_core.planning.problem.latency_cases import CasePoints, VariantCase, admissible_cases
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts, allowed_profiles, core_divisions
@@ -22,7 +23,7 @@ from torchsplit_core.planning.request.colocation_index import ColocationIndex, i
 from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
-from torchsplit_core.values import CPU, InputFault, PlannedGpu, PlanRequest, Point, point_type
+from torchsplit_core.values import CPU, WHOLE_GPU, InputFault, PlannedGpu, PlanRequest, Point, point_type
 
 MAX_COMPARED_LAYOUTS = 400
 """Layouts of a GPU up to which all pairs are compared; MIG allows fewer than 100."""
@@ -45,9 +46,10 @@ class CandidateLayout:
 class GpuGroup:
     """GPUs that are equal to the planner. `layouts` pairs useful slices with the whole layout.
 
-    `twin_of`: the previous group with the same GPUs (they could be swapped), else None. `held`: its GPUs stay as they
-    are now; those that are planned anew are the others of the same `gpu_ids`, in group `instead`. `must_change`: what
-    its GPUs hold now cannot stay.
+    `parts`: of GPUs that an engine takes together, which count as one GPU here with an id of its own: the GPUs that one
+    takes, as (index of their group, how many). `twin_of`: the previous group with the same GPUs (they could be
+    swapped), else None. `held`: its GPUs stay as they are now; those that are planned anew are the others of the same
+    `gpu_ids`, in group `instead`. `must_change`: what its GPUs hold now cannot stay.
     """
 
     type: str
@@ -55,6 +57,7 @@ class GpuGroup:
     cost: float
     layouts: tuple[CandidateLayout, ...]
     twin_of: int | None = None
+    parts: tuple[tuple[int, int], ...] = ()
     held: HeldGpu | None = None
     instead: int | None = None
     must_change: bool = False
@@ -108,7 +111,8 @@ class Problem:
 
     `colocation_index` has the request's co-locations, `colocated` their members if layouts say who is present (see
     CandidateLayout), else none. `exact`: the cases include every way to run every model (see latency_cases.MAX_CAPS).
-    `capacity_gib` is by the gpu_type of points and their profile. `on_incumbent`: see `report`.
+    `capacity_gib` is by the gpu_type of points and their profile. `limits` say which GPUs groups of GPUs take.
+    `on_incumbent`: see `report`.
     """
 
     request: PlanRequest
@@ -122,6 +126,7 @@ class Problem:
     colocation_index: ColocationIndex = field(default_factory=ColocationIndex)
     colocated: frozenset[int] = frozenset()
     complete: bool = True
+    limits: tuple[GpuLimit, ...] = ()
     on_incumbent: Callable[[float, Callable[[], tuple[PlannedGpu, ...]]], None] | None = None
 
     def report(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
@@ -168,6 +173,7 @@ def build_problem(
     forbids. Points `in_use` stay, though others may be better.
     """
     gpus = list_gpus(request.gpus)
+    node_of = {gpu.id: gpu.node for gpu in gpus}
     warnings = [*figure_warnings(request), *_profile_warnings(gpus)]
     if request.objective.survives and not requires_resilience(request):
         warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
@@ -181,20 +187,26 @@ def build_problem(
     capacity = _slice_memories(request, gpus)
     cases, notes, exact = _all_cases(request, gpus, capacity, elastic_latency=elastic_latency, in_use=in_use)
     warnings += notes
+    by_cost, sizes = goal_of(request).by_cost, _group_sizes(cases, gpus)
     by_node = not all(prepared.case.anywhere for prepared in cases)
-    gpu_classes = _gpu_classes(gpus, by_cost=goal_of(request).by_cost, by_node=by_node)
+    by_node = by_node or needs_nodes(gpus, sizes, by_cost=by_cost)
     groups: list[GpuGroup] = []
     choices: list[Choice] = []
-    for gpu, ids in gpu_classes:
+    classes: list[GpuClass] = []
+
+    def split_by_presence(layouts: tuple[CandidateLayout, ...]) -> tuple[CandidateLayout, ...]:
+        if present_sets is None:
+            return layouts
+        return tuple(
+            replace(layout, present_members=present)
+            for layout in layouts
+            for present in present_sets
+            if len(colocation_index.minimal_members(present)) <= sum(layout.usable_counts.values())
+        )
+
+    for gpu, ids in _gpu_classes(gpus, by_cost=by_cost, by_node=by_node):
         useful = _usable_points(cases, gpu)
-        layouts = _candidate_layouts(request, gpu, useful, capacity, cases)
-        if present_sets is not None:
-            layouts = tuple(
-                replace(layout, present_members=present)
-                for layout in layouts
-                for present in present_sets
-                if len(colocation_index.minimal_members(present)) <= sum(layout.usable_counts.values())
-            )
+        layouts = split_by_presence(_candidate_layouts(request, gpu, useful, capacity, cases))
         kind = point_type(gpu.type)
         in_use_there = {point.profile for point in in_use if point.gpu_type == kind} & useful.keys()
         candidates = [
@@ -210,13 +222,31 @@ def build_problem(
             for case_number, stage, effective in useful[name]
         ]
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
-            twin = len(groups) - 1 if count else None
+            # GPUs of which some are in a group of GPUs could not be swapped.
+            is_grouped = gpu.type in sizes and gpu.can_be_whole
+            twin = len(groups) - 1 if count and not is_grouped else None
             number = len(groups)
             groups.append(GpuGroup(gpu.type, members, gpu.cost, layouts, twin))
+            classes.append(GpuClass(number, gpu, tuple(node_of[name] for name in members)))
             choices += [
                 Choice(case_number, case.model, case.variant, stage, number, name, effective, excess)
                 for case_number, case, stage, name, effective, excess in candidates
             ]
+    whole = split_by_presence((CandidateLayout({WHOLE_GPU: 1}, (WHOLE_GPU,)),))
+    added, limits = engine_groups(classes, sizes, len(groups), told_apart=per_gpu)
+    for engine_group in added:
+        number, size = len(groups), engine_group.size
+        ids = tuple(f"{number}: {size} × {engine_group.type}, {n}" for n in range(engine_group.count))
+        groups.append(GpuGroup(engine_group.type, ids, engine_group.cost, whole, parts=engine_group.parts))
+        choices += [
+            Choice(
+                number_of_case, item.case.model, item.case.variant, stage, number, WHOLE_GPU, effective, 0.0
+            )
+            for number_of_case, item in enumerate(cases)
+            for stage, points in enumerate(item.stages)
+            for effective in points
+            if (effective.point.gpu_type, effective.point.tensor_parallel) == (engine_group.type, size)
+        ]
     return Problem(
         request,
         tuple(groups),
@@ -229,6 +259,7 @@ def build_problem(
         colocation_index,
         colocation_index.members if present_sets is not None else frozenset(),
         exact,
+        tuple(limits),
     )
 
 
@@ -266,15 +297,28 @@ def _gpu_classes(
     """Equal GPUs grouped, in order of first appearance."""
     by_key: dict[tuple[object, ...], list[FleetGpu]] = {}
     for gpu in gpus:
-        key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node if by_node else None)
+        cost, node = gpu.cost if by_cost else None, gpu.node if by_node else None
+        key = (gpu.type, gpu.layouts, gpu.either, cost, node)
         by_key.setdefault(key, []).append(gpu)
     return [(members[0], tuple(gpu.id for gpu in members)) for members in by_key.values()]
+
+
+def _group_sizes(cases: Sequence[CasePoints], gpus: Sequence[FleetGpu]) -> dict[str, list[int]]:
+    """By GPU type that may be without MIG, of how many GPUs engines are that take several, ascending."""
+    whole = {gpu.type for gpu in gpus if gpu.can_be_whole}
+    sizes: dict[str, set[int]] = {}
+    for item in cases:
+        for points in item.stages:
+            for effective in points:
+                if effective.point.tensor_parallel > 1 and effective.point.gpu_type in whole:
+                    sizes.setdefault(effective.point.gpu_type, set()).add(effective.point.tensor_parallel)
+    return {kind: sorted(known) for kind, known in sizes.items()}
 
 
 def _usable_points(
     cases: Sequence[CasePoints], gpu: FleetGpu
 ) -> dict[str, list[tuple[int, int, EffectivePoint]]]:
-    """By profile, what may run on such a GPU: case, stage, point."""
+    """By profile, what may run on one such GPU: case, stage, point."""
     by_profile: dict[str, list[tuple[int, int, EffectivePoint]]] = {}
     kind = point_type(gpu.type)
     for number, item in enumerate(cases):
@@ -282,7 +326,7 @@ def _usable_points(
             continue
         for stage, points in enumerate(item.stages):
             for effective in points:
-                if effective.point.gpu_type == kind:
+                if effective.point.gpu_type == kind and effective.point.tensor_parallel == 1:
                     by_profile.setdefault(effective.point.profile, []).append((number, stage, effective))
     return by_profile
 

@@ -29,11 +29,12 @@ def pareto_points(
     if co-tenants share it or its excess costs a penalty.
     """
     undominated: list[EffectivePoint] = []
-    by_slice: dict[tuple[str, str], list[EffectivePoint]] = {}
+    by_slice: dict[tuple[str, str, int], list[EffectivePoint]] = {}
     for effective in points:
-        by_slice.setdefault((effective.point.gpu_type, effective.point.profile), []).append(effective)
-    for key, slice_points in by_slice.items():
-        size = capacity[key]
+        point = effective.point
+        by_slice.setdefault((point.gpu_type, point.profile, point.tensor_parallel), []).append(effective)
+    for (kind, profile, _), slice_points in by_slice.items():
+        size = capacity[kind, profile]
         # Of equal points the quicker, then the smaller comes first and is kept.
         order = sorted(slice_points, key=_sort_key)
         front: list[EffectivePoint] = []

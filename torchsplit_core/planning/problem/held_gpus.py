@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware.host_state.validity import tenant_key
-from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.request.fleet import UNPARTITIONED, FleetGpu, list_gpus
 from torchsplit_core.values import (
     WHOLE_GPU,
     PlannedGpu,
@@ -120,6 +120,8 @@ def _held(
 def _is_offered(gpu: StateGpu, entry: FleetGpu) -> bool:
     """Whether the request lets the GPU have the layout that it has."""
     names = tuple(sorted(item.profile for item in gpu.instances))
+    if names == UNPARTITIONED[0]:
+        return entry.can_be_whole
     return names in entry.layouts if entry.layouts is not None else WHOLE_GPU not in names
 
 

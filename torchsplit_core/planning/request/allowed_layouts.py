@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from torchsplit_core.hardware import gpu_type, maximal_multisets, profile_cores
-from torchsplit_core.planning.request.fleet import FleetGpu, Layouts
+from torchsplit_core.planning.request.fleet import UNPARTITIONED, FleetGpu, Layouts
 from torchsplit_core.values import CPU, InputFault, PlanRequest
 
 MAX_DIVISIONS = 10_000
@@ -18,13 +18,15 @@ MAX_DIVISIONS = 10_000
 
 
 def allowed_layouts(request: PlanRequest, gpu: FleetGpu) -> Layouts:
-    """The layouts given for the GPU, else every maximal legal one. Raises InputFault for a host with too many."""
-    if gpu.layouts is not None:
-        return gpu.layouts
+    """The layouts given for the GPU, else every maximal legal one; where the plan decides on MIG also the whole GPU.
+
+    Raises InputFault for a host with too many.
+    """
     kind = gpu_type(gpu.type)
-    if kind.divided == "cores":
+    if gpu.layouts is None and kind.divided == "cores":
         return core_divisions(gpu.type, cores_in_use(request))
-    return maximal_multisets(kind)
+    layouts = maximal_multisets(kind) if gpu.layouts is None else gpu.layouts
+    return (*layouts, *UNPARTITIONED) if gpu.either else layouts
 
 
 def allowed_profiles(request: PlanRequest, gpu: FleetGpu) -> frozenset[str]:

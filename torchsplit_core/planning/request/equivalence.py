@@ -46,4 +46,4 @@ def ordered_gpus(request: PlanRequest) -> list[FleetGpu]:
 
 
 def _sort_key(gpu: FleetGpu) -> tuple[object, ...]:
-    return (gpu.type, gpu.layouts is not None, gpu.layouts or (), gpu.cost, gpu.node or "")
+    return (gpu.type, gpu.layouts is not None, gpu.layouts or (), gpu.either, gpu.cost, gpu.node or "")

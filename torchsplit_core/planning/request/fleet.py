@@ -8,6 +8,7 @@ from itertools import count
 
 from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.values import WHOLE_GPU, FleetEntry, point_type
+from torchsplit_core.values.plan.request import MigMode
 
 Layouts = tuple[tuple[str, ...], ...]
 
@@ -19,7 +20,8 @@ UNPARTITIONED: Layouts = ((WHOLE_GPU,),)
 class FleetGpu:
     """One GPU of the fleet.
 
-    `layouts`: None for every legal layout of the plain profiles, UNPARTITIONED if it is left whole.
+    `layouts`: None for every legal layout of the plain profiles, UNPARTITIONED if it is left whole. `either`: MIG cuts
+    it into one of these, or it is left whole.
     """
 
     id: str
@@ -27,6 +29,7 @@ class FleetGpu:
     layouts: Layouts | None
     price: float | None
     node: str | None = None
+    either: bool = False
 
     @property
     def cost(self) -> float:
@@ -38,11 +41,17 @@ class FleetGpu:
         """Whether it is left whole."""
         return self.layouts == UNPARTITIONED
 
+    @property
+    def can_be_whole(self) -> bool:
+        """Whether a plan may have it without MIG."""
+        return self.whole or self.either
+
     def entry(self, layouts: Layouts | None = None, *, id: str | None = None) -> FleetEntry:
         """This GPU as an entry of a request, with other layouts if given, and without its id unless given."""
         if self.whole:
             return FleetEntry(self.type, id, cost=self.price, node=self.node, mig=False)
-        return FleetEntry(self.type, id, 1, layouts or self.layouts, self.price, self.node)
+        mig: MigMode = "either" if self.either else True
+        return FleetEntry(self.type, id, 1, layouts or self.layouts, self.price, self.node, mig)
 
 
 def objective_cost(price: float | None) -> float:
@@ -65,6 +74,7 @@ def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
     numbers = {"gpu": count(), "cpu": count()}
     for entry in entries:
         layouts = UNPARTITIONED if is_unpartitioned(entry) else None
+        either = layouts is None and entry.mig == "either"
         if layouts is None and entry.layouts is not None:
             layouts = tuple(sorted({tuple(sorted(layout)) for layout in entry.layouts}))
         for _ in range(entry.count):
@@ -72,5 +82,5 @@ def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
             if name is None:
                 kind = "gpu" if point_type(entry.type) == entry.type else "cpu"
                 name = next(free for number in numbers[kind] if (free := f"{kind}{number}") not in taken)
-            gpus.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node))
+            gpus.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node, either))
     return tuple(gpus)

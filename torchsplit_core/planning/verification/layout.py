@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import GpuType, PlanFault, PlannedSlice, SliceProfile, profile_words, slice_name
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    GpuType,
+    PlanFault,
+    PlannedSlice,
+    SliceProfile,
+    profile_words,
+    slice_name,
+)
 from torchsplit_core.values.errors import quoted, suggestion
 
 Placed = tuple[int, SliceProfile]
@@ -27,24 +35,26 @@ def layout_faults(fleet_gpu: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterat
     yield from _overlaps(fleet_gpu, placed)
     yield from _instance_count_faults(fleet_gpu, gpu, placed)
     names = tuple(sorted(item.profile for item in slices))
-    if (
-        names
-        and fleet_gpu.layouts is not None
-        and names not in fleet_gpu.layouts
-        and set(names) <= set(known)
-    ):
+    is_offered = fleet_gpu.layouts is None or names in fleet_gpu.layouts
+    if fleet_gpu.either:
+        is_offered = (WHOLE_GPU not in names and is_offered) or names == (WHOLE_GPU,)
+    if names and not is_offered and set(names) <= set(known):
+        offered = fleet_gpu.layouts or ((WHOLE_GPU,),)
         yield PlanFault(
             fleet_gpu.id,
             None,
             None,
             f"the layout {' + '.join(map(profile_words, names))} is not offered to this GPU",
-            f"Use one that is, idle slices included: {'; '.join(' + '.join(layout) for layout in fleet_gpu.layouts)}.",
+            "Use one that is, idle slices included: "
+            f"{'; '.join(' + '.join(map(profile_words, layout)) for layout in offered)}.",
         )
 
 
 def _profiles(fleet_gpu: FleetGpu, gpu: GpuType) -> tuple[SliceProfile, ...]:
-    """The possible profiles of its slices: the whole GPU if left whole, else those of MIG or of its cores."""
-    return (gpu.whole,) if fleet_gpu.whole and gpu.whole is not None else gpu.profiles
+    """The possible profiles of its slices: the whole GPU if left whole, those of MIG or of its cores, or both."""
+    if gpu.whole is None or not fleet_gpu.can_be_whole:
+        return gpu.profiles
+    return (gpu.whole,) if fleet_gpu.whole else (*gpu.profiles, gpu.whole)
 
 
 def _profile_faults(fleet_gpu: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[PlanFault]:
@@ -58,7 +68,7 @@ def _profile_faults(fleet_gpu: FleetGpu, gpu: GpuType, item: PlannedSlice) -> It
     elif starts is None:
         problem = f"unknown profile {quoted(profile_words(item.profile))} of {gpu.name}"
         problems.append((problem, suggestion(item.profile, plain, "profiles")))
-    elif fleet_gpu.layouts is None and item.profile not in plain:
+    elif fleet_gpu.layouts is None and item.profile not in plain and item.profile != WHOLE_GPU:
         problem = f"{item.profile} is used only where the GPU is offered a layout with it"
         problems.append((problem, f"Offer one, or use one of {', '.join(plain)}."))
     if starts is not None and item.start not in starts:

@@ -40,6 +40,11 @@ class _CheckedInstance:
     point: Point
 
     @property
+    def group(self) -> str | None:
+        """Of the GPUs that its engine takes."""
+        return None if self.tenant.engine is None else self.tenant.engine.group
+
+    @property
     def latency_ms(self) -> float:
         """At a share of 1."""
         return self.point.latency_ms
@@ -177,7 +182,13 @@ def _failure_faults(
         if not request.objective.survives or not least:
             continue
         for lost in dict.fromkeys(instance.gpu for instance in model_instances):
-            remaining = [instance for instance in model_instances if instance.gpu != lost]
+            # With one of its GPUs an engine loses all.
+            groups = {instance.group for instance in model_instances if instance.gpu == lost} - {None}
+            remaining = [
+                instance
+                for instance in model_instances
+                if instance.gpu != lost and instance.group not in groups
+            ]
             rate = _rate(request, spec, remaining, link=_link_bytes_per_ms(request, model_instances))
             if rate < least * (1 - TOLERANCE):
                 problem = f"gets {rate:.3g} requests/s with {lost} lost, below its minimum {least:.3g}"

@@ -20,6 +20,7 @@ from torchsplit_core.planning.verification.claims import (
     throughput,
 )
 from torchsplit_core.planning.verification.cost import check_costs
+from torchsplit_core.planning.verification.engines import engine_faults, group_faults, per_gpu
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
@@ -61,7 +62,7 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
     for check in (
         lambda: _fleet_faults(request, outcome),
         lambda: (*_use_faults(request, outcome.gpus), *slice_faults(request, outcome.gpus)),
-        lambda: _point_faults(request, outcome.gpus),
+        lambda: (*_point_faults(request, outcome.gpus), *group_faults(request, outcome.gpus)),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
         lambda: check_objective(request, outcome),
         lambda: flow_faults(request, outcome),
@@ -105,6 +106,7 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
         layout = (
             fleet_gpu.type,
             fleet_gpu.layouts,
+            fleet_gpu.either,
             tuple((item.profile, item.start) for item in planned.slices),
         )
         if layout not in sound:
@@ -163,12 +165,14 @@ def _point_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
                     )
                     yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
                 claimed = (tenant.basis, tenant.low_rps, tenant.high_rps)
-                if tenant.basis is not None and claimed != (point.basis, point.low_rps, point.high_rps):
+                low, high = (per_gpu(point, end) for end in (point.low_rps, point.high_rps))
+                if tenant.basis is not None and claimed != (point.basis, low, high):
                     problem = (
                         f"claims {tenant.basis}, {tenant.low_rps} to {tenant.high_rps} requests/s, and its point "
-                        f"is {point.basis}, {point.low_rps} to {point.high_rps}"
+                        f"is {point.basis}, {low} to {high}"
                     )
                     yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
+                yield from engine_faults(gpu.id, item, tenant, point)
                 if tenant.memory_gib != point.memory_gib:
                     problem = f"claims {tenant.memory_gib} GiB, and its point needs {point.memory_gib}"
                     yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)

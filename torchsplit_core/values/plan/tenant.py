@@ -29,3 +29,8 @@ class Tenant:
     low_rps: NonNegative | None = None
     high_rps: NonNegative | None = None
     engine: Added[PlannedEngine | None] = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the instance takes, of which this is one."""
+        return 1 if self.engine is None else self.engine.tensor_parallel

@@ -1,0 +1,115 @@
+"""Engines on slices, GPUs and groups of GPUs beside other models: the best plan of all, and only possible ones."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.group_oracle import best_worth
+from tests.support.planning.oracle import levels_of
+from tests.support.seeds import in_blocks
+from torchsplit_core.planning import plan
+from torchsplit_core.values import (
+    Colocation,
+    EnginePoint,
+    FleetEntry,
+    LlmModel,
+    LlmPoint,
+    Objective,
+    PlanModel,
+    PlannedEngine,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+
+A30, H100 = "A30-24GB", "H100-SXM5-80GB"
+LAYOUTS = (("1g.6gb",) * 4, ("2g.12gb", "2g.12gb"), ("4g.24gb",))
+
+
+def engine_point(kind, profile, rate, gpus=1):
+    engine = PlannedEngine(gpus, None, None, 16, 64, 2048, None, True, None)
+    return EnginePoint(kind, profile, 64, rate, 10.0, engine=engine)
+
+
+def whole(points):
+    return (Variant("whole", (Stage("whole", tuple(points)),)),)
+
+
+def llm(name, points, **changes):
+    measured = tuple(
+        LlmPoint(point.gpu_type, point.profile, point.throughput_rps, point.tensor_parallel)
+        for point in points
+    )
+    return PlanModel(name, whole(points), llm=LlmModel(None, points=measured), **changes)
+
+
+def drawn(seed):
+    """One or two LLMs and a batch model on two to four GPUs of one or two nodes, some of which MIG may cut."""
+    rng = random.Random(f"groups {seed}")
+    fleet = []
+    for _ in range(rng.choice([1, 2, 2])):
+        mig = rng.choice(["either", "either", False, True])
+        layouts = None if mig is False or rng.random() < 0.6 else LAYOUTS[: rng.randint(1, 3)]
+        fleet.append(
+            FleetEntry(A30, count=rng.choice([1, 2]), layouts=layouts, node=rng.choice([None, "n0"]), mig=mig)
+        )
+    if rng.random() < 0.3:
+        fleet.append(FleetEntry("L4-24GB", count=2, cost=0.5))
+    if rng.random() < 0.2:
+        fleet = [
+            FleetEntry(A30, count=3, node=node, mig="either", layouts=LAYOUTS[1:]) for node in ("n0", "n1")
+        ][: rng.choice([1, 2])]
+        fleet = [
+            replace(entry, count=rng.choice([1, 2, 3] if len(fleet) == 1 else [1, 2])) for entry in fleet
+        ]
+
+    def engines():
+        points = [
+            engine_point(A30, name, rng.uniform(1, 3))
+            for name in ("2g.12gb", "4g.24gb")
+            if rng.random() < 0.5
+        ]
+        points += [engine_point(A30, "", rng.uniform(3, 6))] if rng.random() < 0.7 else []
+        points += [engine_point(A30, "", rng.uniform(7, 14), 2)] if rng.random() < 0.9 else []
+        points += [engine_point(A30, "", rng.uniform(14, 40), 4)] if rng.random() < 0.5 else []
+        points += [
+            engine_point("L4-24GB", "", rng.uniform(2, 9), gpus) for gpus in (1, 2) if rng.random() < 0.5
+        ]
+        return points or [engine_point(A30, "", 5.0)]
+
+    def least():
+        return rng.choice([None, None, rng.uniform(1, 6)])
+
+    models = [
+        llm(f"chat{i}", engines(), demand_rps=rng.uniform(2, 10), min_throughput_rps=least())
+        for i in range(rng.choice([1, 1, 2]))
+    ]
+    points = [
+        Point(A30, name, 8, rng.uniform(50, 60) * share, 5.0)
+        for name, share in (("1g.6gb", 1), ("2g.12gb", 2), ("4g.24gb", 4), ("", 5))
+        if rng.random() < 0.8
+    ] or [Point(A30, "", 8, 200.0, 5.0)]
+    models.append(
+        PlanModel(
+            "bert", whole(points), demand_rps=rng.uniform(50, 300), weight=rng.choice([1.0, 2.0]),
+            min_throughput_rps=rng.choice([None, 60.0]), cap_at_demand=rng.random() < 0.3,
+        )
+    )  # fmt: skip
+    kind = rng.choice(["leximin", "leximin", "max_min", "weighted_sum", "min_gpus"])
+    survives = int(rng.random() < 0.25)
+    if (kind == "min_gpus" or survives) and not any(model.min_throughput_rps for model in models):
+        models[0] = replace(models[0], min_throughput_rps=3.0)
+    pairs = (Colocation(("chat0", "bert"), "hard"),) if rng.random() < 0.15 else ()
+    return PlanRequest(tuple(fleet), tuple(models), pairs, Objective(kind, survives=survives))
+
+
+@in_blocks("seed", range(300), kept=60)
+def test_plans_with_groups_equal_every_plan_looked_at(seed):
+    request = drawn(seed)
+    best = best_worth(request)
+    outcome = plan(request, reasons=False)
+    assert outcome.status == ("infeasible" if best is None else "optimal")
+    if best is not None:
+        assert levels_of(request, outcome) == pytest.approx(best, rel=1e-6, abs=1e-9)
