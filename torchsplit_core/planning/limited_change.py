@@ -15,7 +15,13 @@ from torchsplit_core.planning.formulation.solution import Solution
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares
 from torchsplit_core.planning.outcome.build import build_plan_outcome, no_plan
 from torchsplit_core.planning.problem.build import GpuGroup, Problem, build_problem
-from torchsplit_core.planning.problem.held_gpus import HeldGpu, held_gpus, points_in_use, touched_gpus
+from torchsplit_core.planning.problem.held_gpus import (
+    HeldGpu,
+    held_gpus,
+    points_in_use,
+    running_engines,
+    touched_gpus,
+)
 from torchsplit_core.planning.problem.touch_limit import with_held_gpus
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline
 from torchsplit_core.planning.traffic.minimization import ranks_by_traffic
@@ -34,11 +40,11 @@ def plan_limited_change(
     GPUs that stay keep the starts of their instances.
     """
     held = held_gpus(request)
-    shared = request.sharing == "fractional"
-    problem = with_held_gpus(
-        build_problem(request, per_gpu=shared or bool(request.colocations), in_use=points_in_use(held)),
-        held,
-    )
+    running, shared = running_engines(request), request.sharing == "fractional"
+    grouped = any(point.tensor_parallel > 1 for model in request.models for point in model.points)
+    per_gpu = shared or grouped or bool(request.colocations)
+    problem = build_problem(request, per_gpu=per_gpu, in_use=points_in_use(held, running))
+    problem = with_held_gpus(problem, held, running)
     deadline += watch.load_solver()
     try:
         formulation = build(problem, "concrete" if shared else "exclusive", until=build_deadline(deadline))

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.group_oracle import best_worth
+from tests.support.planning.group_oracle import best_worth, best_worth_near
 from tests.support.planning.oracle import levels_of
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.outcome import verify, violations
 from torchsplit_core.values import (
     Colocation,
     EnginePoint,
     FleetEntry,
+    HostState,
+    InternalFault,
     LlmModel,
     LlmPoint,
     Objective,
@@ -21,6 +25,8 @@ from torchsplit_core.values import (
     PlanRequest,
     Point,
     Stage,
+    StateGpu,
+    StateInstance,
     Variant,
 )
 
@@ -113,3 +119,83 @@ def test_plans_with_groups_equal_every_plan_looked_at(seed):
     assert outcome.status == ("infeasible" if best is None else "optimal")
     if best is not None:
         assert levels_of(request, outcome) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def one_by_one(request):
+    """The request with an entry for every GPU."""
+    entries = [entry for entry in request.gpus for _ in range(entry.count)]
+    return replace(
+        request, gpus=tuple(replace(entry, id=f"g{i}", count=1) for i, entry in enumerate(entries))
+    )
+
+
+def standing(outcome):
+    """What a plan leaves on its GPUs."""
+    return HostState(
+        tuple(
+            StateGpu(
+                gpu.id, gpu.type,
+                instances=tuple(StateInstance(item.profile, item.start, None, item.tenants) for item in gpu.slices),
+            )
+            for gpu in outcome.gpus
+        )
+    )  # fmt: skip
+
+
+@in_blocks("seed", range(150), kept=40)
+def test_plans_that_touch_few_gpus_equal_every_such_plan(seed):
+    request, rng = one_by_one(drawn(seed)), random.Random(seed)
+    now = plan(request, reasons=False)
+    if not now.gpus:
+        return
+    models = tuple(
+        replace(model, demand_rps=model.demand_rps * rng.choice([0.5, 1.0, 2.0])) for model in request.models
+    )
+    objective = replace(request.objective, max_touched_gpus=rng.randint(0, 2))
+    moved = replace(request, models=models, objective=objective, current=standing(now))
+    outcome = plan(moved, reasons=False)
+    best = best_worth_near(moved, now, objective.max_touched_gpus)
+    assert outcome.status == ("infeasible" if best is None else "optimal")
+    if best is not None:
+        assert levels_of(moved, outcome) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_a_plan_whose_groups_are_not_possible_fails_its_check():
+    chat = llm("chat", [engine_point(A30, "", 9.0, 2)], demand_rps=5.0)
+    nodes = tuple(FleetEntry(A30, f"g{i}", node=f"n{i // 2}", mig="either") for i in range(4))
+    request = PlanRequest(nodes, (chat,))
+    outcome = plan(request)
+    assert [gpu.group for gpu in outcome.gpus] == ["group0", "group0", "group1", "group1"]
+    assert all(gpu.mig is False for gpu in outcome.gpus)
+    assert outcome.models[0].throughput_rps == 18.0
+
+    def said(number, **changes):
+        gpus = list(outcome.gpus)
+        gpus[number] = replace(gpus[number], **changes)
+        return " ".join(fault.problem for fault in violations(request, replace(outcome, gpus=tuple(gpus))))
+
+    (item,) = outcome.gpus[1].slices
+    (tenant,) = item.tenants
+    assert tenant.throughput_rps == 4.5
+    in_other = replace(tenant, engine=replace(tenant.engine, group="group1"))
+    moved = said(1, group="group1", slices=(replace(item, tenants=(in_other,)),))
+    assert "group group0 has 1 GPUs, and its engine takes 2" in moved
+    assert "is of group None" in said(1, group=None)
+    assert "says mig: True" in said(1, mig=True)
+    faster = replace(tenant, engine=replace(tenant.engine, max_num_seqs=128))
+    assert "claims an engine" in said(1, slices=(replace(item, tenants=(faster,)),))
+    across = (replace(nodes[0], node="n1"), nodes[1], replace(nodes[2], node="n0"), nodes[3])
+    mixed = replace(request, gpus=across)
+    with pytest.raises(InternalFault, match="is on GPUs of several nodes"):
+        verify(mixed, replace(outcome, request_sha256=request_hash(mixed)))
+
+
+def test_groups_fit_on_nodes_with_a_rest():
+    """Two nodes of three GPUs have room for a group of two each, and the single engines for the rest."""
+    points = [engine_point(A30, "", 5.0), engine_point(A30, "", 30.0, 2), engine_point(A30, "", 100.0, 4)]
+    request = PlanRequest(
+        tuple(FleetEntry(A30, count=3, node=node, mig=False) for node in ("n0", "n1")), (llm("chat", points),)
+    )
+    outcome = plan(request)
+    assert outcome.status == "optimal"
+    assert outcome.models[0].throughput_rps == 70.0

@@ -30,12 +30,16 @@ from torchsplit_core.planning.problem.held_gpus import held_gpus, points_in_use
 from torchsplit_core.planning.problem.touch_limit import with_held_gpus
 from torchsplit_core.values import (
     Colocation,
+    EnginePoint,
     FleetEntry,
     ForeignTenant,
     HostState,
+    LlmModel,
+    LlmPoint,
     Objective,
     ObjectiveKind,
     PlanModel,
+    PlannedEngine,
     PlanRequest,
     Point,
     Stage,
@@ -145,6 +149,20 @@ def held(limit: int, **options: Any) -> Formulation:
     return build(with_held_gpus(problem, holding), "concrete" if shared else "exclusive")
 
 
+def grouped(count: int) -> PlanRequest:
+    """An engine on one or two GPUs, beside the small model on GPUs that MIG may cut."""
+    points = tuple(
+        EnginePoint(
+            A30, "", 64, rate, 1.0, engine=PlannedEngine(gpus, None, None, 16, 64, 2048, None, True, None)
+        )
+        for gpus, rate in ((1, 4.0), (2, 9.0))
+    )
+    llm = LlmModel(None, points=tuple(LlmPoint(A30, "", p.throughput_rps, p.tensor_parallel) for p in points))
+    chat = PlanModel("chat", (Variant("whole", (Stage("whole", points),)),), llm=llm)
+    request = asked(SMALL, chat, count=count, layouts=TWO)
+    return replace(request, gpus=tuple(replace(entry, mig="either") for entry in request.gpus))
+
+
 BUILDS: dict[str, Callable[[], Formulation]] = {
     "layout_choice": lambda: whole(asked(SMALL, LARGE)),
     "slice_capacity": lambda: whole(asked(SMALL, LARGE)),
@@ -156,6 +174,8 @@ BUILDS: dict[str, Callable[[], Formulation]] = {
     "held_use-shares": lambda: held(1, sharing="fractional"),
     "touch_limit": lambda: held(1),
     "twin_order": lambda: whole(asked(SMALL, LARGE, count=3), per_gpu=True),
+    "gpu_limit": lambda: whole(grouped(5)),
+    "gpu_limit-gpus": lambda: whole(grouped(2), per_gpu=True),
     "one_variant": lambda: whole(asked(TWO_PARTS)),
     "variant_use": lambda: whole(asked(TWO_PARTS)),
     "every_stage": lambda: whole(asked(TWO_PARTS)),

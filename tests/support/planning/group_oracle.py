@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest
 
 Rates = tuple[float, ...]
 Unit = tuple[Rates, frozenset[int], float]
@@ -18,13 +18,45 @@ Worth = tuple[float, ...]
 
 def best_worth(request: PlanRequest) -> Worth | None:
     """The objective of the best plan, larger is better; None where no plan keeps the minima."""
-    gpus = [entry for entry in request.gpus for _ in range(entry.count)]
+    return _best(request, [entry for entry in request.gpus for _ in range(entry.count)], [])
+
+
+def best_worth_near(request: PlanRequest, now: PlanOutcome, most: int) -> Worth | None:
+    """The same of plans that leave all but `most` GPUs as in the plan `now`; every entry is one GPU."""
+    places: dict[object, list[int]] = defaultdict(list)
+    for i, gpu in enumerate(now.gpus):
+        places[gpu.group or i].append(i)
+    best: Worth | None = None
+    for count in range(most + 1):
+        for touched in combinations(range(len(now.gpus)), count):
+            left = [members for members in places.values() if not set(members) & set(touched)]
+            if sum(map(len, left)) != len(now.gpus) - count:
+                # Part of a group stays only with the whole.
+                continue
+            fixed = [_as_now(request, now, members) for members in left]
+            worth = _best(request, [request.gpus[i] for i in touched], fixed)
+            if worth is not None and (best is None or worth > best):
+                best = worth
+    return best
+
+
+def _as_now(request: PlanRequest, now: PlanOutcome, members: Sequence[int]) -> Unit:
+    names = [model.name for model in request.models]
+    total = [0.0] * len(names)
+    for i in members:
+        for item in now.gpus[i].slices:
+            for tenant in item.tenants:
+                total[names.index(tenant.model)] += tenant.throughput_rps
+    used = sum(_cost(request.gpus[i]) for i in members if now.gpus[i].used)
+    return tuple(total), frozenset(m for m, rate in enumerate(total) if rate), used
+
+
+def _best(request: PlanRequest, gpus: Sequence[FleetEntry], fixed: list[Unit]) -> Worth | None:
     options = {entry: list(_states(request, entry)) for entry in set(gpus)}
     best: Worth | None = None
     for units in _divisions(request, gpus, options):
-        # Of equal units each mix comes once.
         for chosen in product(*units):
-            worth = _worth(request, chosen)
+            worth = _worth(request, [*chosen, *fixed])
             if worth is not None and (best is None or worth > best):
                 best = worth
     return best

@@ -32,9 +32,20 @@ def add_held(formulation: Formulation) -> None:
     planned_instead = {group.instead for group in groups if group.held is not None}
     for g, group in enumerate(groups):
         anew = sum(model.y[g, number] for number in range(len(group.layouts)))
+        if group.parts:
+            # Of the GPUs it takes, those on which something runs are counted where that does not stay.
+            touched += anew * sum(
+                count
+                for part, count in group.parts
+                if part not in planned_instead and not groups[part].must_change
+            )
+            continue
         if group.held is None:
-            if g not in planned_instead:
-                touched += len(group.gpu_ids) if group.must_change else anew
+            if group.must_change:
+                touched += len(group.gpu_ids)
+                touched -= model.y[group.stays_in, 0] if group.stays_in is not None else 0
+            elif g not in planned_instead:
+                touched += anew
             continue
         stays, count = model.y[g, 0], len(group.gpu_ids)
         assert group.instead is not None
@@ -54,6 +65,10 @@ def add_held(formulation: Formulation) -> None:
                 if formulation.mode == "concrete":
                     present = sum(model.b[use] for use in uses)
                     model.held_use.add(present - (stays if amount else 0) == 0)
+    for g in {group.stays_in for group in groups if group.stays_in is not None}:
+        # An engine on several GPUs stays only where it runs on.
+        uses = [number for number, use in enumerate(formulation.slice_uses) if use.choice.group == g]
+        model.held_use.add(sum(model.x[use] for use in uses) - model.y[g, 0] == 0)
     if limit is not None and not isinstance(touched, int):
         model.touch_limit = pyo.Constraint(expr=touched <= limit)
 

@@ -49,7 +49,8 @@ class GpuGroup:
     `parts`: of GPUs that an engine takes together, which count as one GPU here with an id of its own: the GPUs that one
     takes, as (index of their group, how many). `twin_of`: the previous group with the same GPUs (they could be
     swapped), else None. `held`: its GPUs stay as they are now; those that are planned anew are the others of the same
-    `gpu_ids`, in group `instead`. `must_change`: what its GPUs hold now cannot stay.
+    `gpu_ids`, in group `instead`. `must_change`: what its GPUs hold now cannot stay, unless group `stays_in` is used:
+    the engine that runs on them and others.
     """
 
     type: str
@@ -61,6 +62,7 @@ class GpuGroup:
     held: HeldGpu | None = None
     instead: int | None = None
     must_change: bool = False
+    stays_in: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

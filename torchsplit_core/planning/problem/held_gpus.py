@@ -7,7 +7,7 @@ counted together: so many of them stay, so many are planned anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware.host_state.validity import tenant_key
@@ -50,6 +50,14 @@ class HeldGpu:
 EMPTY = HeldGpu((), {})
 
 
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """An engine that runs now on several GPUs, which stay together or not at all."""
+
+    gpu_ids: tuple[str, ...]
+    occupant: Occupant
+
+
 def held_gpus(request: PlanRequest) -> dict[str, HeldGpu]:
     """By id what each GPU of the request's `current` holds; GPUs it does not name hold nothing."""
     if request.current is None:
@@ -60,9 +68,29 @@ def held_gpus(request: PlanRequest) -> dict[str, HeldGpu]:
     }
 
 
-def points_in_use(held: Mapping[str, HeldGpu]) -> frozenset[Point]:
+def running_engines(request: PlanRequest) -> tuple[RunningEngine, ...]:
+    """The engines of the request's `current` on several GPUs, where they are points of the request."""
+    occupants, fleet = _occupants(request), {gpu.id: gpu for gpu in list_gpus(request.gpus)}
+    groups: dict[tuple[str | None, str | None, Occupant], list[str]] = {}
+    for gpu in request.current.gpus if request.current is not None else ():
+        tenants = [tenant for item in gpu.instances for tenant in item.tenants or ()]
+        if len(gpu.instances) == len(tenants) == 1 and isinstance(tenants[0], Tenant) and tenants[0].gpus > 1:
+            engine = tenants[0].engine
+            assert engine is not None
+            occupant = occupants.get((point_type(gpu.type), WHOLE_GPU, *_names(tenants[0])))
+            if occupant is not None and fleet[gpu.id].can_be_whole:
+                groups.setdefault((engine.group, fleet[gpu.id].node, occupant), []).append(gpu.id)
+    return tuple(
+        RunningEngine(tuple(ids), occupant)
+        for (_, _, occupant), ids in groups.items()
+        if len(ids) == occupant[3].tensor_parallel
+    )
+
+
+def points_in_use(held: Mapping[str, HeldGpu], running: Iterable[RunningEngine] = ()) -> frozenset[Point]:
     """The points on which something runs now."""
-    return frozenset(point for gpu in held.values() for *_, point in gpu.occupants or ())
+    alone = (point for gpu in held.values() for *_, point in gpu.occupants or ())
+    return frozenset((*alone, *(engine.occupant[3] for engine in running)))
 
 
 def by_content(ids: Sequence[str], held: Mapping[str, HeldGpu]) -> list[tuple[HeldGpu, tuple[str, ...]]]:
@@ -102,6 +130,7 @@ def _held(
         pairs = [
             (tenant, occupant)
             for tenant in item.planned_tenants
+            if tenant.gpus == 1
             if (occupant := occupants.get((kind, item.profile, *_names(tenant)))) is not None
             and (request.sharing == "fractional" or tenant.share == 1)
         ]
@@ -109,7 +138,9 @@ def _held(
         is_plain = len({point for _, point in pairs}) == len(pairs)
         is_plain = is_plain and (len(pairs) <= 1 or request.sharing == "fractional")
         is_known = is_known and is_plain and len(pairs) == len(item.planned_tenants)
-        slices.append(PlannedSlice(item.profile, item.start, tuple(tenant for tenant, _ in pairs)))
+        # An engine on several GPUs is no occupant of one of them, but its tenant there: see RunningEngine.
+        parts = tuple(tenant for tenant in item.planned_tenants if tenant.gpus > 1)
+        slices.append(PlannedSlice(item.profile, item.start, (*(tenant for tenant, _ in pairs), *parts)))
         if pairs:
             busy.append((slices[-1], tuple(occupant for _, occupant in pairs)))
     counts = Counter(occupant for _, names in busy for occupant in names)
@@ -125,8 +156,8 @@ def _is_offered(gpu: StateGpu, entry: FleetGpu) -> bool:
     return names in entry.layouts if entry.layouts is not None else WHOLE_GPU not in names
 
 
-def _names(tenant: Tenant) -> tuple[str, str, str, int, int]:
-    return (tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes)
+def _names(tenant: Tenant) -> tuple[str, str, str, int, int, int]:
+    return (tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.gpus)
 
 
 def _occupants(request: PlanRequest) -> dict[Hashable, Occupant]:
@@ -136,6 +167,13 @@ def _occupants(request: PlanRequest) -> dict[Hashable, Occupant]:
         for number, variant in model.allowed_variants:
             for stage_number, stage in enumerate(variant.stages):
                 for point in stage.points:
-                    names = (model.name, variant.name, stage.name, point.batch_size, point.processes)
+                    names = (
+                        model.name,
+                        variant.name,
+                        stage.name,
+                        point.batch_size,
+                        point.processes,
+                        point.tensor_parallel,
+                    )
                     ways[point.gpu_type, point.profile, *names] = (index, number, stage_number, point)
     return ways
