@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.simulation.arrivals import is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps
-from torchsplit_core.simulation.output_statistics import half_width, mean, percentile, without_warmup
+from torchsplit_core.simulation.output_statistics import mean, percentile, upper_end, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, prepare_model, replication_count, run_model
 from torchsplit_core.simulation.tandem import ReplicationRun
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, ResponsePercentiles
@@ -145,7 +144,7 @@ class SloChecker:
         runs = [run_model(prepared, k) for k in range(replication_count(prepared, RUNS))]
         self.simulated += len(runs) * prepared.requests
         percentiles = [_percentile(run, spec) for run in runs]
-        upper = _upper(percentiles)
+        upper = upper_end(percentiles)
         if upper > limit:
             return None
         clear = (
@@ -156,7 +155,7 @@ class SloChecker:
             longer = prepared.requests * (10 if _utilization(spec, prepared) > BUSY else 1)
             other = replace(prepared, requests=longer, seed=OTHER_SEED)
             self.simulated += OTHER_RUNS * longer
-            if _upper([_percentile(run_model(other, k), spec) for k in range(OTHER_RUNS)]) > limit:
+            if upper_end([_percentile(run_model(other, k), spec) for k in range(OTHER_RUNS)]) > limit:
                 return None
         response_ms = [
             mean([percentile(without_warmup(run.response_ms, WARMUP), percent) for run in runs])
@@ -216,10 +215,6 @@ def _server_key(prepared: PreparedModel) -> tuple[object, ...]:
 
 def _percentile(run: ReplicationRun, spec: PlanModel) -> float:
     return percentile(without_warmup(run.response_ms, WARMUP), spec.response_percentile)
-
-
-def _upper(values: Sequence[float]) -> float:
-    return mean(values) + (half_width(values) or 0.0)
 
 
 def bound_by(prepared: PreparedModel, run: ReplicationRun, percent: float) -> ResponseBinding:

@@ -175,7 +175,7 @@ def _build_outcome(
         else model
         for model in outcome.models
     )
-    objective = _objective(plain, outcome, bound)
+    objective = objective_within(plain, outcome, bound)
     total = level_count(request)
     ties = any(pair.mode != "hard" for pair in request.colocations)
     same = bound is not None and bound.gpus == outcome.gpus
@@ -218,7 +218,7 @@ def verify_with_slo(request: PlanRequest, outcome: PlanOutcome, judge: SloChecke
             )
 
 
-def _objective(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | None) -> ObjectiveValue:
+def objective_within(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | None) -> ObjectiveValue:
     """The objective value, with the bound of the problem without queueing at the first level where they differ."""
     goal = goal_of(plain)
     values = level_values(plain, outcome.gpus, outcome.models)

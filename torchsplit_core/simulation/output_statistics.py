@@ -60,6 +60,11 @@ def half_width(values: Sequence[float]) -> float | None:
     return _student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
+def upper_end(values: Sequence[float]) -> float:
+    """The upper end of the 95 % interval of the mean; the mean of one value."""
+    return mean(values) + (half_width(values) or 0.0)
+
+
 @cache
 def _student_t(degrees: int) -> float:
     """The 97.5 % quantile of Student's t. SciPy has it too, but importing it takes as long as a small plan.

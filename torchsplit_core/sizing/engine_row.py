@@ -24,6 +24,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     TraceArrivals,
 )
+from torchsplit_core.values.llm.decoder import DecoderSizes
 
 SAME = 1e-9
 """Relative: rates that differ by less are equal."""
@@ -208,31 +209,61 @@ def with_counts(request: SizingRequest, place: EnginePlace, row: SizingRow) -> S
     return replace(row, engines=engines, gpus=gpus, cost=None if price is None else price * gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineEstimate:
+    """An engine with the interval of its steps, and in closed form its largest rate and the sequences of a step."""
+
+    engine: EngineServer
+    steps: EngineStepEstimate
+    rate_rps: float
+    sequences: float
+
+
+def estimate_engine(
+    engine: EngineServer,
+    sizes: DecoderSizes,
+    device: EngineDevice,
+    lengths: MeanLengths,
+    limits: tuple[float | None, float | None],
+    *,
+    factor: float = 1.0,
+    spread: float | None = None,
+) -> EngineEstimate:
+    """The engine with the steps of its device in place of its own, for requests of these lengths and limits of TTFT
+    and TPOT in ms.
+    """
+    sequences, rate = 1.0, 0.0
+    for _ in range(EXPERT_ROUNDS if sizes.layers_with_experts else 1):
+        chunk = min(lengths.processed, engine.max_num_batched_tokens)
+        steps = step_estimate(
+            sizes, device, sequences=sequences, chunk_tokens=chunk, factor=factor, spread=spread
+        )
+        engine = replace(engine, step=steps.step)
+        state = ClosedForm(engine, lengths).within(*limits)
+        sequences, rate = (1.0, 0.0) if state is None else (state.sequences, state.rate_rps)
+    return EngineEstimate(engine, steps, rate, sequences)
+
+
 def _with_steps(request: SizingRequest, place: EnginePlace, row: SizingRow) -> PreparedEngine:
     device, settings, limits = place.device, request.settings, request.limits
-    lengths = _mean_lengths(request)
-    sequences, rate = 1.0, 0.0
-    for _ in range(EXPERT_ROUNDS if request.sizes.layers_with_experts else 1):
-        chunk = min(lengths.processed, settings.max_num_batched_tokens)
-        factor, spread = _calibration(request, device)
-        steps = step_estimate(
-            request.sizes, device, sequences=sequences, chunk_tokens=chunk, factor=factor, spread=spread
-        )
-        engine = EngineServer(
-            id=" ".join(filter(None, (device.gpu_type, device.profile, f"x{device.tensor_parallel}"))),
-            model=request.model,
-            stage="whole",
-            max_num_seqs=settings.max_num_seqs,
-            max_num_batched_tokens=settings.max_num_batched_tokens,
-            kv_blocks=row.kv_blocks,
-            step=steps.step,
-            block_tokens=BLOCK_TOKENS,
-            max_model_len=request.most_tokens,
-        )
-        state = ClosedForm(engine, lengths).within(limits.max_ttft_ms, limits.max_tpot_ms)
-        sequences, rate = (1.0, 0.0) if state is None else (state.sequences, state.rate_rps)
-    row = with_counts(request, place, replace(row, rate_rps=rate))
-    return PreparedEngine(place, row, engine, steps, sequences)
+    factor, spread = _calibration(request, device)
+    engine = EngineServer(
+        id=" ".join(filter(None, (device.gpu_type, device.profile, f"x{device.tensor_parallel}"))),
+        model=request.model,
+        stage="whole",
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        kv_blocks=row.kv_blocks,
+        step=(),
+        block_tokens=BLOCK_TOKENS,
+        max_model_len=request.most_tokens,
+    )
+    estimate = estimate_engine(
+        engine, request.sizes, device, _mean_lengths(request), (limits.max_ttft_ms, limits.max_tpot_ms),
+        factor=factor, spread=spread,
+    )  # fmt: skip
+    row = with_counts(request, place, replace(row, rate_rps=estimate.rate_rps))
+    return PreparedEngine(place, row, estimate.engine, estimate.steps, estimate.sequences)
 
 
 def _calibration(request: SizingRequest, device: EngineDevice) -> tuple[float, float | None]:
@@ -246,17 +277,33 @@ def _calibration(request: SizingRequest, device: EngineDevice) -> tuple[float, f
 
 
 def _interval(request: SizingRequest, prepared: PreparedEngine, loaded: LoadedEngines) -> tuple[float, float]:
-    """The rates of the slow and of the quick steps: the simulated one times the ratio of the closed forms, which are
-    scaled to give the simulated times.
+    limits = request.limits
+    return rate_interval(
+        prepared.engine,
+        prepared.steps,
+        _mean_lengths(request),
+        (limits.max_ttft_ms, limits.max_tpot_ms),
+        loaded,
+    )
+
+
+def rate_interval(
+    engine: EngineServer,
+    steps: EngineStepEstimate,
+    lengths: MeanLengths,
+    limits: tuple[float | None, float | None],
+    loaded: LoadedEngines,
+) -> tuple[float, float]:
+    """The 90 % interval of an engine's simulated rate within limits of TTFT and TPOT in ms, for the error of its steps:
+    the rate times the ratio of the closed forms, which are scaled to give the simulated times.
     """
-    limits, rate = request.limits, loaded.rate_rps
-    middle = ClosedForm(prepared.engine, _mean_lengths(request))
-    if limits.given:
+    rate, middle = loaded.rate_rps, ClosedForm(engine, lengths)
+    if limits != (None, None):
         middle = middle.like(rate, loaded.ttft_ms, loaded.tpot_ms)
     ends = []
-    for step in (prepared.steps.step, prepared.steps.high, prepared.steps.low):
-        form = replace(middle, engine=replace(prepared.engine, step=step))
-        state = form.within(limits.max_ttft_ms, limits.max_tpot_ms)
+    for step in (steps.step, steps.high, steps.low):
+        form = replace(middle, engine=replace(engine, step=step))
+        state = form.within(*limits)
         ends.append(0.0 if state is None else state.rate_rps)
     if not rate:
         return 0.0, ends[2]

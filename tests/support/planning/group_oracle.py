@@ -119,17 +119,17 @@ def _states(request: PlanRequest, entry: FleetEntry) -> Iterator[Unit]:
         for point in model.points:
             if point.tensor_parallel == 1 and point.gpu_type == entry.type:
                 rates[point.profile].append((m, point.throughput_rps))
-    found: set[tuple[Rates, frozenset[int]]] = set()
+    states: set[tuple[Rates, frozenset[int]]] = set()
     for layout in layouts:
         for held in product(*([None, *rates[name]] for name in layout)):
             total = [0.0] * len(request.models)
             for m, rate in filter(None, held):
                 total[m] += rate
-            found.add((tuple(total), frozenset(m for m, _ in filter(None, held))))
-    for total, there in found:
+            states.add((tuple(total), frozenset(m for m, _ in filter(None, held))))
+    for total, there in states:
         if not any(
             other != total and members == there and all(map(float.__ge__, other, total))
-            for other, members in found
+            for other, members in states
         ):
             yield total, there, _cost(entry) if there else 0.0
 

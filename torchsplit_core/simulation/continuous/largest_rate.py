@@ -17,7 +17,7 @@ from torchsplit_core.simulation.continuous.engine_model import (
 )
 from torchsplit_core.simulation.continuous.request_tokens import are_drawn
 from torchsplit_core.simulation.continuous.steady_state import LEAST_SHARE, ClosedForm, MeanLengths
-from torchsplit_core.simulation.output_statistics import mean, percentile
+from torchsplit_core.simulation.output_statistics import mean, percentile, upper_end
 from torchsplit_core.values import DeterministicArrivals, SimulationRequest
 
 WITHIN = 1.01
@@ -64,11 +64,15 @@ class LargestRate:
     alone: LoadedEngines
 
 
-def largest_rate(request: SimulationRequest, percent: float = 95.0, *, within: float = WITHIN) -> LargestRate:
+def largest_rate(
+    request: SimulationRequest, percent: float = 95.0, *, within: float = WITHIN, surely: bool = False
+) -> LargestRate:
     """Of the request's first model, which has engines and arrivals with a rate: to `within`, the lower end, at which
     `percent` of its requests keep max_ttft_ms, and as many max_tpot_ms. The request is not validated.
+
+    `surely`: at which the upper end of the 95 % interval over replications keeps them; times are these ends.
     """
-    trials = _Trials(request, percent)
+    trials = _Trials(request, percent, surely=surely)
     alone = trials.alone()
     if trials.excess(alone) > 1:
         return LargestRate(None, None, trials.binding(alone), alone)
@@ -99,8 +103,8 @@ def loaded_engines(request: SimulationRequest, factor: float, percent: float = 9
 
 
 class _Trials:
-    def __init__(self, request: SimulationRequest, percent: float) -> None:
-        self.request, self.percent = request, percent
+    def __init__(self, request: SimulationRequest, percent: float, *, surely: bool = False) -> None:
+        self.request, self.percent, self.surely = request, percent, surely
         self.prepared = prepare_engine_model(request, 0)
         self.model = self.prepared.model
         rate = offered_rps(self.model.arrivals)
@@ -206,11 +210,14 @@ class _Trials:
         return LoadedEngines(
             factor,
             factor * self.rate_rps,
-            mean([percentile(run.ttft_ms, self.percent) for run in runs]),
-            mean([percentile(times, self.percent) for times in per_token]) if per_token else None,
+            self._over_runs([percentile(run.ttft_ms, self.percent) for run in runs]),
+            self._over_runs([percentile(times, self.percent) for times in per_token]) if per_token else None,
             mean([float(run.is_good(model.max_ttft_ms, model.max_tpot_ms).mean()) for run in runs]),
             any(run.run.preemptions > 0 or run.run.kv_peak_blocks > blocks for run in runs),
         )
+
+    def _over_runs(self, times_ms: list[float]) -> float:
+        return upper_end(times_ms) if self.surely else mean(times_ms)
 
 
 def closed_form(prepared: EngineModel) -> ClosedForm:
