@@ -190,6 +190,7 @@ def plan(
     plan_request = _read(asked, PlanRequest, "torchsplit.plan_request")
     if time_limit_s is not None:
         plan_request = replace(plan_request, solver=replace(plan_request.solver, time_limit_s=time_limit_s))
+    plan_request = workflow.with_engine_points(plan_request)
     return Plan(plan_request, workflow.plan(plan_request, explain=explain, progress=progress))
 
 

@@ -16,6 +16,7 @@ import streamlit as st
 from app.components import browser_tab
 from app.session import cuts
 from app.session.workspace import read_all
+from torchsplit_core import workflow
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.difference import RequestChange, difference
 from torchsplit_core.planning.request.hash import request_hash
@@ -68,7 +69,9 @@ def load_draft(workspace: Workspace, name: str, stored: PlanRequest | None) -> D
         return None
     if key not in st.session_state:
         stored_draft = DraftStore(workspace, name).load(browser_tab.identity())
-        st.session_state[key] = None if stored_draft is None else Draft(stored_draft, saved=True)
+        st.session_state[key] = (
+            None if stored_draft is None else Draft(_with_engines(stored_draft), saved=True)
+        )
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
         # This tab or another kept it: History offers the way back.
@@ -91,7 +94,7 @@ def change(
 
     `plan` is a plan of it that the user chose, and `origin` where it comes from.
     """
-    edited = with_points(workspace, edited, stored)
+    edited = workflow.with_engine_points(with_points(workspace, edited, stored))
     _set(workspace, name, stored, edited, plan, origin)
 
 
@@ -167,7 +170,7 @@ def other_authors(workspace: Workspace, name: str) -> tuple[DraftAuthor, ...]:
 
 def take_over(workspace: Workspace, name: str, other: StoredDraft) -> None:
     """Copy another tab's draft into this tab."""
-    _put(workspace, name, Draft(replace(other, owner=_owner(), edited=time.time())))
+    _put(workspace, name, Draft(replace(_with_engines(other), owner=_owner(), edited=time.time())))
 
 
 def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
@@ -194,6 +197,11 @@ def with_points(workspace: Workspace, edited: PlanRequest, stored: PlanRequest) 
         return edited
     profiles = edit.profiles_of(edited, stored_profiles(workspace))
     return edit.with_points(edited, profiles, cuts.offers(workspace))
+
+
+def _with_engines(draft: StoredDraft) -> StoredDraft:
+    """The draft with the engines of its LLMs as points."""
+    return replace(draft, request=workflow.with_engine_points(draft.request))
 
 
 def _set(

@@ -17,9 +17,10 @@ from typing import Any
 import streamlit as st
 
 from app.session.unsaved import Unsaved
+from torchsplit_core import workflow
 from torchsplit_core.files import read_text
 from torchsplit_core.isolation import remove_stale_temp_dirs
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, PlanRequest
 from torchsplit_core.workspace import BlobStore, StoreFault, named_results
 from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_root
 
@@ -187,9 +188,16 @@ def read_artifact(workspace: Workspace, artifact: Artifact) -> Any:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def read_content(root: str, sha256: str, _origin: str) -> Any:
-    """The value of a stored file; its hash alone is the key, since equal bytes are equal values."""
+    """The value of a stored file; its hash alone is the key, since equal bytes are equal values.
+
+    The LLMs of a plan request have their engines as points.
+    """
     text = BlobStore(Path(root)).get(sha256, "workspace", _origin).decode()
-    return read_text(text, origin=_origin)[1]
+    value = read_text(text, origin=_origin)[1]
+    if isinstance(value, PlanRequest) and any(model.llm is not None for model in value.models):
+        with st.spinner("Simulating the engines of its LLMs…"):
+            return workflow.with_engine_points(value)
+    return value
 
 
 def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:

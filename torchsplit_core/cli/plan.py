@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from torchsplit_core import files, workflow
 from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.arguments.defaults import default_gpus, default_time_limit
-from torchsplit_core.cli.arguments.outputs import OutputFile
+from torchsplit_core.cli.arguments.outputs import OutputFile, output_and_tokens_option, read_output_texts
 from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
@@ -28,6 +28,7 @@ from torchsplit_core.cli.arguments.state_options import (
     with_current,
 )
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
+from torchsplit_core.cli.llm.request_llms import add_llm_options, llm_models
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
@@ -44,7 +45,9 @@ SIMULATED_REQUESTS = 20_000
 def add_plan_commands(command: Command, output: Options) -> None:
     """Add request and plan to the command line through its `command(name, run)` and its shared options."""
     parser = command("request", _request)
-    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help="files of profiles; one may be -")
+    parser.add_argument(
+        "profiles", nargs="*", metavar="PROFILE", help="files of profiles; one may be -; none with --llm"
+    )
     parser.add_argument(
         "--gpus",
         metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
@@ -90,7 +93,9 @@ def add_plan_commands(command: Command, output: Options) -> None:
         "else 60)",
     )
     add_request_options(parser)
-    output(parser)
+    add_llm_options(parser)
+    output_and_tokens_option(parser)
+    parser.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
     parser = command("plan", _plan)
     parser.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
@@ -139,6 +144,8 @@ def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.fleet_text import parse_fleet
     from torchsplit_core.planning.request.validate import check_minima, validate
 
+    read_output_texts(options)
+    llms = llm_models(options) if options.llm else ()
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     state = None if options.current is None else read_state_file(options.current)
     request = build_request(
@@ -158,13 +165,14 @@ def _request(options: argparse.Namespace) -> int:
         link_gb_per_s=options.link,
         network_gb_per_s=options.network,
         time_limit_s=_time_limit(options),
+        llms=llms,
         **request_keywords(options),
     )
     request = replace(apply_demands_as_minima(with_colocations(request, options), options), current=state)
     validate(request)
     check_minima(request)
     for model in request.models:
-        if not model.points:
+        if not model.points and model.llm is None:
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
     write_outcome(request, options)
     return 0
@@ -182,6 +190,7 @@ def _plan(options: argparse.Namespace) -> int:
         request = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
     if options.save_request:
         files.write_file(request, options.save_request)
+    request = with_progress(lambda progress: workflow.with_engine_points(request, progress))
     if options.spare is not None:
         request = replace(request, objective=replace(request.objective, survives=options.spare))
     outcome = with_progress(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchsplit_core.values import tenants_on
 from torchsplit_core.values.units import MB
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     if outcome.status in ("optimal", "feasible"):
         yield from _confidence_lines(request, outcome)
         yield from _response_lines(request, outcome)
+        yield from _engine_lines(request, outcome)
     for warning in outcome.warnings:
         yield f"warning: {warning}"
     for conflict in outcome.conflicts:
@@ -116,6 +119,29 @@ def _response_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]
             f"p99 {_figure(times.p99)} ms, p{spec.response_percentile:g} within {_figure(spec.max_response_ms)} ms; "
             f"bound by {got.response_bound_by} ({BOUND_BY_TEXTS[got.response_bound_by]})"
         )
+
+
+def _engine_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+    """Of each LLM its engines, and the times of its tokens at the load that it gets."""
+    for spec, got in zip(request.models, outcome.models, strict=True):
+        if spec.llm is None or got.variant is None:
+            continue
+        places: defaultdict[str, float] = defaultdict(float)
+        for gpu, item, tenant in tenants_on(outcome.gpus):
+            if tenant.model == spec.name:
+                together = f"{tenant.gpus} × {gpu.type}" if tenant.gpus > 1 else gpu.type
+                places[f"{together} {item.profile}".strip()] += 1 / tenant.gpus
+        engines = ", ".join(f"{round(count)} on {place}" for place, count in places.items())
+        yield f"{spec.name}: engines {engines}"
+        for name, limit, figure in (
+            ("TTFT", spec.llm.max_ttft_ms, got.ttft_ms),
+            ("time per token", spec.llm.max_tpot_ms, got.tpot_ms),
+        ):
+            if figure is None:
+                continue
+            interval = "" if figure.low is None else f" ({_figure(figure.low)} to {_figure(figure.high)})"
+            within = "" if limit is None else f", within {_figure(limit)} ms"
+            yield f"{spec.name}: {name} p{spec.llm.percentile:g} {_figure(figure.value)} ms{interval}{within}"
 
 
 def _relaxation_lines(outcome: PlanOutcome) -> Iterator[str]:

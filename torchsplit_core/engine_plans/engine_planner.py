@@ -1,7 +1,7 @@
 """Plans a request with LLMs so that all engines of each model together keep its limits when they are simulated.
 
 1. Give every LLM its engines as points (`points`), each at the largest rate that it carries alone.
-2. Plan. The bound of this plan holds for every plan: whether engines carry their rates together can only rule plans out.
+2. Plan. The bound of this plan holds for every plan: what engines carry together can only rule plans out.
 3. Simulate the engines of each LLM at the load that it gets. A request goes to the engine with the fewest requests, so
    a slow engine beside a quick one may break a limit that each keeps alone. A model whose engines do is planned again
    with engines of one kind, and without a kind whose engines break a limit among themselves.

@@ -33,6 +33,8 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
+MOST_LISTED = 4
+"""Places named in a note."""
 WHOLE = "whole"
 """Name of the variant and the stage of an LLM."""
 CLOSED_FORM_ERROR = 1.3
@@ -128,10 +130,13 @@ def engine_notes(request: PlanRequest) -> tuple[str, ...]:
         by_reason: dict[str, list[str]] = {}
         for missing in llm_engines(request, model.llm).missing:
             by_reason.setdefault(missing.reason, []).append(missing.place.words)
-        notes += [
-            f"{model.name}: no engine on {', '.join(where)}: {why}." for why, where in by_reason.items()
-        ]
+        notes += [f"{model.name}: no engine on {_listed(where)}: {why}." for why, where in by_reason.items()]
     return tuple(notes)
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = len(places) - MOST_LISTED
+    return f"{', '.join(places[:MOST_LISTED])}{f' and {more} other places' if more > 0 else ''}"
 
 
 def unreachable_limits(request: PlanRequest) -> tuple[Conflict, ...]:

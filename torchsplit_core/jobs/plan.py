@@ -37,7 +37,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
 
     name = parameters.request
-    request: PlanRequest = workspace.get("plan_request", name)
+    request: PlanRequest = workflow.with_engine_points(workspace.get("plan_request", name), progress)
     cache = PlanCache(workspace)
     current: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
     if current is not None and not (plan_is_current(request, current) and is_simulated(request, current)):
@@ -95,7 +95,7 @@ def plan_relaxations(
             continue
         limit = min(RELAXATION_PLAN_S, request.solver.time_limit_s)
         limited = replace(relaxed, solver=replace(relaxed.solver, time_limit_s=limit))
-        if has_response_limit(relaxed):
+        if has_response_limit(relaxed) or any(model.llm is not None for model in relaxed.models):
             cache.store(relaxed, workflow.plan(limited))
         else:
             cache.store(relaxed, plan(limited, reasons=False))
@@ -110,7 +110,7 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     name = parameters.request
-    request: PlanRequest = workspace.get("plan_request", name)
+    request: PlanRequest = workflow.with_engine_points(workspace.get("plan_request", name), progress)
     outcome: PlanOutcome = workspace.get("plan", name)
     before_s = 0.0 if outcome.explanation is None else outcome.explanation.seconds
     seconds = min(max(EXPLAIN_JOB_S, 2 * before_s), LONGEST_EXPLAIN_JOB_S)
@@ -145,7 +145,7 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
 
     for draft in DraftStore(workspace, parameters.request).all():
         if request_hash(draft.request) == parameters.sha256:
-            request, cache = draft.request, PlanCache(workspace)
+            request, cache = workflow.with_engine_points(draft.request, progress), PlanCache(workspace)
             outcome = cache.lookup(request)
             if outcome is not None and outcome.status == "infeasible":
                 # Infeasibility is proven: planning with more GPUs is quicker than finding the reasons.

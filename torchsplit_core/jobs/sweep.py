@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
@@ -28,6 +29,7 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
     name, values = parameters.request, parameters.values
     store = SweepStore(workspace, name)
     request = _begun_request(store) if parameters.begun else workspace.get("plan_request", name)
+    request = workflow.with_engine_points(request, progress)
     # SweepRequest refuses an unknown parameter.
     what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
     time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s

@@ -9,7 +9,7 @@ from torchsplit_core.planning.infeasibility.notes import unsettled_notes
 from torchsplit_core.planning.manual.what_if import is_better
 from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import PlanOutcome, PlanRequest, tenants_on
 
 
 def is_settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
@@ -21,9 +21,13 @@ def is_settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
 
 
 def is_simulated(request: PlanRequest, outcome: PlanOutcome) -> bool:
-    """Whether every model with a limited response time has simulated responses in the plan."""
+    """Whether every model with a limited response time has simulated responses in the plan, and every engine times."""
     waits = {model.name for model in limited_models(request)}
-    return all(model.response_ms is not None for model in outcome.models if model.name in waits)
+    if any(model.response_ms is None for model in outcome.models if model.name in waits):
+        return False
+    # Engines without steps are known by measured points, which stand for a simulation.
+    engines = {t.model for *_, t in tenants_on(outcome.gpus) if t.engine is not None and t.engine.step}
+    return all(model.output_tokens_per_s is not None for model in outcome.models if model.name in engines)
 
 
 def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:

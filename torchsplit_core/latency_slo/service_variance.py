@@ -79,6 +79,7 @@ def _points(outcome: PlanOutcome, request: PlanRequest) -> dict[str, tuple[Point
     return {
         server_id(instance.gpu, instance.slice, instance.tenant): batch_points(instance)
         for instance in planned_instances(outcome.gpus, request)
+        if instance.tenant.engine is None
     }
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
 from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import (
+    EngineServer,
     InputFault,
+    LlmModel,
     PlanModel,
     PlannedGpu,
     PlannedSlice,
@@ -38,7 +40,8 @@ def simulation_request(
     """The plan as servers and queues. Raises InputFault if the plan has no slices or belongs to other models.
 
     Each stage has one queue for all its instances; those fastest per request of a full batch come first. `arrivals`
-    overrides the model's own arrivals, which default to Poisson at the demand. Models without an instance are omitted.
+    overrides the model's own arrivals, which default to Poisson at the demand. Models without an instance are omitted,
+    and LLMs with an engine of which measured points alone are known.
     If the request has frontend costs and exactly one frontend serves slices of cores, the simulation includes it, and
     workers wait for it between batches.
     """
@@ -48,21 +51,71 @@ def simulation_request(
     arrivals_of = arrivals or (lambda model: model.expected_arrivals)
     front = frontend_ms(request, outcome)
     hand_over_ms = request.front.hand_over_ms if request.front and front else 0.0
+    unknown = {instance.tenant.model for instance in instances if not has_known_steps(instance.tenant)}
+    engines = [
+        _engine_server(instance) for instance in _engines(instances) if instance.model.name not in unknown
+    ]
     models = tuple(
-        _model(request, model, running, arrivals_of(model), front.get(model.name, 0.0))
+        _llm(model, model.llm, arrivals_of(model))
+        if model.llm is not None
+        else _model(request, model, running, arrivals_of(model), front.get(model.name, 0.0))
         for model in request.models
         if (running := [instance for instance in instances if instance.model is model])
+        and model.name not in unknown
     )
+    if not models:
+        raise InputFault(
+            "the plan",
+            "has only LLMs of which measured points alone are known, which stand for a simulation",
+            "Give the LLMs their config to simulate them.",
+        )
     # Sorting is stable: equal servers stay in the plan's order.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     servers = sorted(
         (
             _server(instance, waits, hand_over_ms, front.get(instance.tenant.model, 0.0))
             for instance in instances
+            if instance.tenant.engine is None
         ),
         key=lambda server: server.batch_ms[server.max_batch] / server.max_batch,
     )
-    return SimulationRequest(models, tuple(servers))
+    return SimulationRequest(models, (*servers, *engines), seed=request.seed)
+
+
+def has_known_steps(tenant: Tenant) -> bool:
+    """Whether it can be simulated: an engine may be known by measured points alone."""
+    return tenant.engine is None or tenant.engine.step is not None
+
+
+def _engines(instances: Sequence[PlannedInstance]) -> Iterator[PlannedInstance]:
+    """The engines of a plan, of each group the first of its GPUs."""
+    groups: set[str] = set()
+    for instance in instances:
+        if instance.tenant.engine is not None:
+            group = instance.tenant.engine.group
+            if group is None or group not in groups:
+                yield instance
+            groups |= {group} if group is not None else set()
+
+
+def _engine_server(instance: PlannedInstance) -> EngineServer:
+    engine = instance.tenant.engine
+    assert engine is not None
+    assert engine.step is not None
+    assert engine.kv_blocks is not None
+    return EngineServer(
+        engine.group or server_id(instance.gpu, instance.slice, instance.tenant),
+        instance.tenant.model, instance.tenant.stage, engine.max_num_seqs, engine.max_num_batched_tokens,
+        engine.kv_blocks, engine.step, block_tokens=engine.block_tokens,
+        reserve_full_prompt=engine.reserve_full_prompt, max_model_len=engine.max_model_len,
+    )  # fmt: skip
+
+
+def _llm(model: PlanModel, llm: LlmModel, arrivals: Arrivals) -> SimulatedModel:
+    return SimulatedModel(
+        model.name, ("whole",), arrivals, prompt_tokens=llm.prompt_tokens, output_tokens=llm.output_tokens,
+        cached_prompt_tokens=llm.cached_prompt_tokens, max_ttft_ms=llm.max_ttft_ms, max_tpot_ms=llm.max_tpot_ms,
+    )  # fmt: skip
 
 
 def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:

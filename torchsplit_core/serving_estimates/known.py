@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchsplit_core.llm import EngineConstants
 from torchsplit_core.serving_estimates.table import known_row, read_rows
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import WHOLE_GPU, InputFault, LlmPoint
 from torchsplit_core.values.llm.decoder import DecoderSizes
 
 KnownFactors = Mapping[tuple[str, int], float]
@@ -44,6 +44,42 @@ def known_factors(
             "Give measured rows of it (ttft_mean_ms and e2e_mean_ms, or itl_mean_ms), or leave the file out.",
         )
     return {key: math.exp(_shrunk(steps, constants)) for key, steps in errors.items()}, tuple(reasons)
+
+
+def measured_points(
+    text: str, sizes: DecoderSizes, folder: Path, *, origin: str = "the table"
+) -> tuple[tuple[LlmPoint, ...], tuple[str, ...]]:
+    """A point for each row of this decoder with measured times to the first token and per token, and why others have
+    none.
+
+    TTFT is the row's 99th percentile, else its 90th, else its mean; time per token its mean: what a row has, not the
+    limited percentile. Rates are of one engine.
+    """
+    points, reasons = [], []
+    for place, row in enumerate(read_rows(text, folder, origin=origin), 1):
+        if isinstance(row, str):
+            reasons.append(f"row {place}: {row}")
+            continue
+        ttft = next(
+            (
+                row.figures[name]
+                for name in ("ttft_p99_ms", "ttft_p90_ms", "ttft_mean_ms")
+                if name in row.figures
+            ),
+            None,
+        )
+        if not _is_same(row.sizes, sizes):
+            reasons.append(f"row {place} is of {row.model}, {row.sizes.dtype}")
+        elif ttft is None or "itl_mean_ms" not in row.figures or row.requests is not None:
+            reasons.append(f"row {place} has no rate with a time to the first token and per token")
+        else:
+            points.append(
+                LlmPoint(
+                    row.device.gpu_type, row.device.profile or WHOLE_GPU, row.rate_rps / row.engines,
+                    row.device.tensor_parallel, ttft, row.figures["itl_mean_ms"],
+                )
+            )  # fmt: skip
+    return tuple(points), tuple(reasons)
 
 
 def _is_same(first: DecoderSizes, second: DecoderSizes) -> bool:

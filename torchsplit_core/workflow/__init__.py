@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         placement_request,
         plan,
         trace,
+        with_engine_points,
     )
     from torchsplit_core.workflow.strategies import strategy, strategy_script
 
@@ -61,6 +62,7 @@ __all__ = [
     "strategy_script",
     "trace",
     "under_load",
+    "with_engine_points",
     "with_estimated_points",
     "with_estimates",
     "with_front_costs",
@@ -78,7 +80,7 @@ __getattr__ = on_demand(
         "simulations": "server_id simulate simulated_requests simulation_request under_load without_instance",
         "steps": (
             "compare_placements drawing literal_size own_partition partition place "
-            "placement_alternatives placement_frontier placement_request plan trace"
+            "placement_alternatives placement_frontier placement_request plan trace with_engine_points"
         ),
         "strategies": "strategy strategy_script",
     },

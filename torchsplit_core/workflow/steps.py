@@ -145,6 +145,15 @@ def own_partition(
     return replace(replace_candidates(provider.solve(request, rest), (candidate,)), source=source)
 
 
+def with_engine_points(request: PlanRequest, progress: Progress = ignore_progress) -> PlanRequest:
+    """The request with the engines of its LLMs as points, see `engine_plans.points`; the same one without LLMs."""
+    if all(model.llm is None for model in request.models):
+        return request
+    from torchsplit_core.engine_plans.points import with_engine_points as resolve
+
+    return resolve(request, progress)
+
+
 def plan(
     request: PlanRequest,
     *,

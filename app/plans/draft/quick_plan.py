@@ -69,11 +69,24 @@ def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]
             return TrialPlan(edited, known_plan)
     else:
         known_plan = None
-    outcome = plan_with_starts(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
+    outcome = _plan(edited, (*starts, *known.warm_starts(edited)))
     outcome = with_bound(edited, outcome, known.first_bound(edited))
     if known_plan is not None:
         outcome = update_incumbent(edited, known_plan, outcome)
     return TrialPlan(edited, outcome, is_new=True)
+
+
+def _plan(edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> PlanOutcome:
+    """A quick plan; with LLMs one whose engines keep their limits when they are simulated."""
+
+    def quick(request: PlanRequest) -> PlanOutcome:
+        return plan_with_starts(request, starts, QUICK_S)
+
+    if all(model.llm is None for model in edited.models):
+        return quick(edited)
+    from torchsplit_core.engine_plans.engine_planner import plan_with_engines
+
+    return plan_with_engines(edited, quick)
 
 
 def remember_plan(workspace: Workspace, name: str) -> None:

@@ -48,6 +48,30 @@ def read_output_text(options: argparse.Namespace, as_tokens: bool) -> None:
         ) from None
 
 
+def output_and_tokens_option(parser: argparse.ArgumentParser) -> None:
+    """Add `-o FILE`, and `--output FILE|[NAME=]N`, repeatable: the file too, or the tokens of LLMs' answers."""
+    parser.add_argument(
+        "-o", action=OutputFile, dest="output", metavar="FILE", help="write here (default: standard output)"
+    )
+    parser.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        dest="output_texts",
+        metavar="FILE|[NAME=]N",
+        help="as -o; with --llm a number: mean tokens of an answer (default 256)",
+    )
+
+
+def read_output_texts(options: argparse.Namespace) -> None:
+    """Leave of `output_texts` those that are numbers of tokens, and set `output` to the file that another names."""
+    tokens = [text for text in options.output_texts if options.llm and text.rpartition("=")[2].isdigit()]
+    for text in options.output_texts:
+        if text not in tokens:
+            OutputFile(["--output"], "output")(None, options, text, "--output")
+    options.output_texts = tokens
+
+
 class OutputFile(argparse.Action):
     """A file in an existing folder: folders of a mistyped path are not created. An optional `-o -` becomes None."""
 

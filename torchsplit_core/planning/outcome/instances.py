@@ -57,6 +57,10 @@ def point_key(gpu_type: str, profile: str, tenant: Tenant) -> PointKey:
     )
 
 
+ENGINES = Variant("whole", (Stage("whole"),))
+"""The variant of an LLM whose engines are not made of it yet: a tenant has all of its engine that is needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedInstance:
     """A tenant on its slice and GPU, with the model, variant and stage of the request that it runs."""
@@ -74,7 +78,7 @@ def planned_instances(gpus: Iterable[PlannedGpu], request: PlanRequest) -> tuple
     stages = {
         (model.name, variant.name, stage.name): (model, variant, stage)
         for model in request.models
-        for variant in model.variants
+        for variant in model.variants or ((ENGINES,) if model.llm is not None else ())
         for stage in variant.stages
     }
     instances = []

@@ -89,8 +89,9 @@ def build_request(
     plan_at: Literal["nominal", "low"] = "nominal",
     sequence_length: int | None = None,
     names: Sequence[str] = (),
+    llms: Sequence[PlanModel] = (),
 ) -> PlanRequest:
-    """One model a profile, with every point that the fleet's slices allow.
+    """One model a profile, with every point that the fleet's slices allow, then the `llms`.
 
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's.
     Mappings are by model name: `names`, else `model_names`. `link_gb_per_s` defaults to that of the candidates. With
@@ -100,8 +101,10 @@ def build_request(
     Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
     throughput is outside its interval, a sequence length that a profile does not have, or no profile at all.
     """
-    if not profiles:
-        raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
+    if not profiles and not llms:
+        raise InputFault(
+            "profiles", "are missing, so the request has no model", "Pass a profile file, or an LLM (--llm)."
+        )
     profiles = _select_length(profiles, sequence_length)
     if sharing not in ("exclusive", "fractional"):
         raise InputFault(
@@ -114,7 +117,7 @@ def build_request(
             check_number(option, speed, positive=True)
     for entry in gpus:
         gpu_type(entry.type)
-    names = names or model_names(profiles)
+    names = (*(names or model_names(profiles)), *(model.name for model in llms))
     cuts = _match_candidates(candidates, profiles)
     tables = {
         "demand": demands,
@@ -157,7 +160,20 @@ def build_request(
             variants=_variants(profile, cuts[index], slices),
             source=profile.source or None,
         )
-        for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
+        for index, (name, profile) in enumerate(zip(names, profiles, strict=False))
+    )
+    models += tuple(
+        replace(
+            llm,
+            weight=(weights or {}).get(llm.name, 1.0),
+            tier=int((tiers or {}).get(llm.name, 0)),
+            demand_rps=(demands or {}).get(llm.name, llm.demand_rps),
+            min_throughput_rps=(min_throughputs or {}).get(llm.name),
+            max_latency_ms=(max_latencies or {}).get(llm.name),
+            max_response_ms=(max_responses or {}).get(llm.name),
+            cap_at_demand=llm.name in cap_at_demand,
+        )
+        for llm in llms
     )
     request = PlanRequest(
         gpus=tuple(gpus),
@@ -170,7 +186,7 @@ def build_request(
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
     )
-    return with_frontend_costs(request, dict(zip(names, profiles, strict=True)))
+    return with_frontend_costs(request, dict(zip(names, profiles, strict=False)))
 
 
 def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:

@@ -43,12 +43,16 @@ class UncoveredGpuType:
 
 def uncovered_gpu_types(request: PlanRequest) -> tuple[UncoveredGpuType, ...]:
     """The GPU types on which some model has no point in any allowed variant, in the fleet's order."""
-    known = {model.name: _gpu_kinds(model) for model in request.models}
+    # What engines an LLM may have follows from its sizes, so none is missing that could be measured first.
+    known = {model.name: _gpu_kinds(model) for model in request.models if model.llm is None}
     gaps = []
-    for kind, whole in dict.fromkeys((entry.type, is_unpartitioned(entry)) for entry in request.gpus):
-        gpu_kind = (point_type(kind), whole)
-        if missing := tuple(name for name, gpu_kinds in known.items() if gpu_kind not in gpu_kinds):
-            gaps.append(UncoveredGpuType(kind, missing, len(known), whole and kind in catalogue()))
+    for kind, whole, either in dict.fromkeys(
+        (entry.type, is_unpartitioned(entry), entry.mig == "either") for entry in request.gpus
+    ):
+        of_type = {(point_type(kind), whole), (point_type(kind), whole or either)}
+        if missing := tuple(name for name, gpu_kinds in known.items() if of_type.isdisjoint(gpu_kinds)):
+            total = len(request.models)
+            gaps.append(UncoveredGpuType(kind, missing, total, whole and kind in catalogue()))
     return tuple(gaps)
 
 
@@ -58,8 +62,11 @@ def models_without_figures(request: PlanRequest) -> tuple[str, ...]:
 
 
 def has_figures(request: PlanRequest, model: PlanModel) -> bool:
-    """Whether the model has a point on some GPU type of the fleet in an allowed variant."""
-    return not _gpu_kinds(model).isdisjoint(_gpu_kind(entry) for entry in request.gpus)
+    """Whether the model has a point on some GPU type of the fleet in an allowed variant, or is an LLM."""
+    if model.llm is not None:
+        return True
+    kinds = {kind for entry in request.gpus for kind in _fleet_kinds(entry)}
+    return not _gpu_kinds(model).isdisjoint(kinds)
 
 
 def check_figures(request: PlanRequest) -> None:
@@ -114,8 +121,10 @@ def _remedy(request: PlanRequest, missing: Sequence[UncoveredGpuType]) -> str:
     )
 
 
-def _gpu_kind(entry: FleetEntry) -> _GpuKind:
-    return point_type(entry.type), is_unpartitioned(entry)
+def _fleet_kinds(entry: FleetEntry) -> tuple[_GpuKind, ...]:
+    whole = is_unpartitioned(entry)
+    kinds = (point_type(entry.type), whole), (point_type(entry.type), whole or entry.mig == "either")
+    return tuple(dict.fromkeys(kinds))
 
 
 def _gpu_kinds(model: PlanModel) -> frozenset[_GpuKind]:

@@ -1,12 +1,13 @@
 """A fleet and its layouts as one line of text, as commands and tables take them.
 
     fleet   = entry, entry, …
-    entry   = [COUNTx]TYPE[:whole] or ID=TYPE[:whole], then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
+    entry   = [COUNTx]TYPE[:MIG] or ID=TYPE[:MIG], then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
+    MIG     = whole or either
     layout  = [COUNTx]PROFILE+[COUNTx]PROFILE+…
 
-`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off; `CPU-16c.64gib` has 64 GiB), or
-`node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`. Ids and nodes with a comma, an equals sign or an
-@ cannot be written this way; request files and tables take them.
+`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off; `:either` lets the plan decide;
+`CPU-16c.64gib` has 64 GiB), or `node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`. Ids and nodes
+with a comma, an equals sign or an @ cannot be written this way; request files and tables take them.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ def format_layouts(layouts: Layouts | None) -> str:
 def _entry(part: str, where: str) -> FleetEntry:
     head, *rest = (item.strip() for item in part.split("@"))
     name, equals, kind = (item.strip() for item in head.rpartition("="))
-    match = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole)?", kind)
+    match = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole|:either)?", kind)
     if not match or "=" in name or bool(name) != bool(equals):
         raise InputFault(
             where,
-            f"{quoted(part)} is not [COUNTx]TYPE or ID=TYPE, with :whole or options behind it",
+            f"{quoted(part)} is not [COUNTx]TYPE or ID=TYPE, with :whole, :either or options behind it",
             _EXAMPLE,
         )
     count = int(match[1] or 1)
@@ -83,7 +84,7 @@ def _entry(part: str, where: str) -> FleetEntry:
         layouts=parse_layouts(options["layouts"], f"{where} {part}") if "layouts" in options else None,
         cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else None,
         node=options.get("node"),
-        mig=not match[3],
+        mig="either" if match[3] == ":either" else not match[3],
     )
 
 

@@ -1,0 +1,161 @@
+"""Options of `request` that add LLMs: their sizes, requests, limits, and what was measured of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted, suggestion
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import LlmPoint, PlanModel, TokenCounts
+    from torchsplit_core.values.llm.decoder import DecoderSizes
+
+PROMPT_TOKENS, OUTPUT_TOKENS = 1024, 256
+"""Mean lengths where none are given, as `size` has them."""
+
+
+def add_llm_options(parser: argparse.ArgumentParser) -> None:
+    """Add them; `--output` of an LLM is among the options of the output file."""
+    parser.add_argument(
+        "--llm",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="an LLM: a published one (llama-3.1-8b), or a config.json; the options below are NAME=N, or N for all",
+    )
+    for option, text in (
+        ("--rate", "requests/s (default 1)"),
+        ("--prompt", f"mean tokens of a prompt (default {PROMPT_TOKENS})"),
+        ("--length-cv", "standard deviation over mean of both lengths (default 0: all alike)"),
+        ("--max-ttft", "ms to the first token that 95 %% of the requests keep (default: no limit)"),
+        ("--max-tpot", "ms for each further token (default: no limit)"),
+    ):
+        parser.add_argument(option, action="append", default=[], metavar="[NAME=]N", help=text)
+    parser.add_argument(
+        "--known",
+        metavar="ROWS.csv",
+        help="measured rows of estimate-serving: points of the LLMs they are of",
+    )
+
+
+def llm_models(options: argparse.Namespace) -> tuple[PlanModel, ...]:
+    """The LLMs of the options, with the demand of `--rate`. Raises InputFault."""
+    from torchsplit_core.values import LlmModel, PlanModel
+
+    named = dict(_name_and_model(text) for text in options.llm)
+    if len(named) < len(options.llm):
+        raise InputFault("--llm", "names an LLM twice", "Give each a name of its own.")
+    rates, prompts, outputs, cvs, ttfts, tpots = (
+        _by_name(option, texts, named)
+        for option, texts in (
+            ("--rate", options.rate), ("--prompt", options.prompt), ("--output", options.output_texts),
+            ("--length-cv", options.length_cv), ("--max-ttft", options.max_ttft), ("--max-tpot", options.max_tpot),
+        )
+    )  # fmt: skip
+    models = []
+    for name, source in named.items():
+        cv = cvs(name) or 0.0
+        llm = LlmModel(
+            decoder_sizes(source),
+            _tokens("--prompt", prompts(name) or PROMPT_TOKENS, cv),
+            _tokens("--output", outputs(name) or OUTPUT_TOKENS, cv),
+            max_ttft_ms=ttfts(name),
+            max_tpot_ms=tpots(name),
+        )
+        models.append(PlanModel(name, demand_rps=rates(name) or 1.0, llm=llm, source=_source(source)))
+    return _with_known(tuple(models), options.known)
+
+
+def decoder_sizes(source: str) -> DecoderSizes:
+    """Those of a config.json, of a folder with one, or of a published LLM. Raises InputFault."""
+    from torchsplit_core.cli.tables import read_table
+    from torchsplit_core.llm.config import read_config
+    from torchsplit_core.llm.published import published_decoder
+
+    path = Path(source)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix == ".json" or path.is_file():
+        return read_config(read_table(str(path)), str(path))
+    return published_decoder(source)
+
+
+def _source(source: str) -> str | None:
+    """What a server loads: a published model by its name; of a config.json alone that is not known."""
+    return None if Path(source).suffix == ".json" else f"hf:{source}" if "/" in source else None
+
+
+def _name_and_model(text: str) -> tuple[str, str]:
+    name, equals, model = text.partition("=")
+    if not equals or not name.strip() or not model.strip():
+        raise InputFault("--llm", f"{quoted(text)} is not NAME=MODEL", "Write for example chat=llama-3.1-8b.")
+    return name.strip(), model.strip()
+
+
+def _by_name(option: str, texts: Sequence[str], names: dict[str, str]) -> Callable[[str], float | None]:
+    """What an option has for a name: its own value, else the one for all, else None."""
+    own, common = {}, None
+    for text in (part for item in texts for part in item.split(",")):
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise InputFault(
+                option, f"{quoted(text)} is not a number or NAME=NUMBER", "Write for example chat=5."
+            ) from None
+        if not 0 < value < float("inf"):
+            raise InputFault(option, f"is {value:g}, not a finite number above 0", "Give a number above 0.")
+        if name and name not in names:
+            raise InputFault(option, f"unknown LLM {quoted(name)}", suggestion(name, names, "LLMs"))
+        if name:
+            own[name] = value
+        else:
+            common = value
+    return lambda name: own.get(name, common)
+
+
+def _tokens(option: str, mean: float, cv: float) -> TokenCounts:
+    from torchsplit_core.values import ConstantTokens, LognormalTokens
+
+    if cv:
+        return LognormalTokens(mean, cv)
+    if not mean.is_integer():
+        raise InputFault(option, f"is {mean:g}, not a whole number of tokens", "Give a whole number.")
+    return ConstantTokens(int(mean))
+
+
+def _with_known(models: tuple[PlanModel, ...], path: str | None) -> tuple[PlanModel, ...]:
+    """The LLMs with the points that measured rows give; a note for each row that gives none."""
+    if path is None:
+        return models
+    from torchsplit_core.cli.tables import read_table
+    from torchsplit_core.serving_estimates.known import measured_points
+
+    text, with_points = read_table(path), []
+    for model in models:
+        assert model.llm is not None
+        assert model.llm.config is not None
+        points, reasons = measured_points(text, model.llm.config, Path(path).parent, origin=path)
+        for reason in reasons:
+            print(f"note: {path}: {reason}", file=sys.stderr)
+        with_points.append(replace(model, llm=replace(model.llm, points=_best(points, model))))
+    return tuple(with_points)
+
+
+def _best(points: Sequence[LlmPoint], model: PlanModel) -> tuple[LlmPoint, ...]:
+    """Of several rows of a place the one of the highest rate that keeps the limits."""
+    llm = model.llm
+    assert llm is not None
+    best: dict[tuple[str, str, int], LlmPoint] = {}
+    for point in sorted(points, key=lambda item: item.throughput_rps):
+        late = llm.max_ttft_ms is not None and (point.ttft_ms is None or point.ttft_ms > llm.max_ttft_ms)
+        slow = llm.max_tpot_ms is not None and (point.tpot_ms is None or point.tpot_ms > llm.max_tpot_ms)
+        if not late and not slow:
+            best[point.gpu_type, point.profile, point.tensor_parallel] = point
+    return tuple(best.values())
