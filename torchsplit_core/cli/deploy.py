@@ -118,6 +118,8 @@ def _deploy(options: argparse.Namespace) -> int:
         if image.placeholder and name in served:
             notice = (
                 f"has no source; {image.image} stands in its place. Name its image with --image {name}=IMAGE."
+                if image.llm is None
+                else f"has no source, so vLLM gets SET-ME/{name}. Write hf:ORG/NAME or a folder into its source."
             )
             print(f"{name}: {notice}", file=sys.stderr)
     return 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels
+from torchsplit_core.deployment.vllm import ENTRY_POINT, IMAGE, arguments, model_id
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -33,11 +34,16 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 @dataclass(frozen=True, slots=True)
 class CustomImage:
-    """A model's image. `command`: what follows the image in `docker run`; empty for the image's default."""
+    """A model's image. `command`: what follows the image in `docker run`; empty for the image's default.
+
+    `placeholder`: no image is known; of an LLM, no model that its engines could load. `llm`: its tenants are engines,
+    which vLLM serves unless there is a command.
+    """
 
     image: str
     command: tuple[str, ...] = ()
     placeholder: bool = False
+    llm: PlanModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class ImageContainer:
     """A tenant on its slice, run by a custom image.
 
     `label` is unique; `kind` is shared by all that run the same on slices of one kind; `serves` by all that serve the
-    same model and stage.
+    same model and stage. `further_gpus`: those of an engine on several.
     """
 
     label: str
@@ -57,6 +63,28 @@ class ImageContainer:
     gpu: HostGpu
     slice: PlannedSlice
     port: int
+    further_gpus: tuple[HostGpu, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[HostGpu, ...]:
+        """Its GPU, and the others that its engine takes."""
+        return (self.gpu, *self.further_gpus)
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether it is an engine that vLLM serves."""
+        return self.image.llm is not None and not self.image.command
+
+    @property
+    def entry_point(self) -> tuple[str, ...]:
+        """What the container runs in place of the image's entry point; empty for that."""
+        return ENTRY_POINT if self.is_vllm else ()
+
+    def command(self, port: int = PORT) -> tuple[str, ...]:
+        """What follows the image, or the entry point."""
+        if self.is_vllm and self.image.llm is not None:
+            return arguments(self.image.llm, self.tenant, port)
+        return self.image.command
 
     @property
     def cores(self) -> str | None:
@@ -102,7 +130,7 @@ def custom_images(
     chosen = {}
     for model in request.models:
         image, command = images.get(model.name), commands.get(model.name)
-        if image is None and command is None and has_source(model):
+        if image is None and command is None and has_source(model) and model.llm is None:
             continue
         if image is not None and _IMAGE.fullmatch(image) is None:
             raise InputFault(
@@ -110,6 +138,11 @@ def custom_images(
                 f"is {quoted(image)}, not the name of an image",
                 "Write it as docker pull takes it: registry/name:tag.",
             )
+        if model.llm is not None:
+            words = _split_command(model.name, command)
+            unknown = not words and model_id(model) is None
+            chosen[model.name] = CustomImage(image or IMAGE, words, unknown, model)
+            continue
         chosen[model.name] = CustomImage(
             image or PLACEHOLDER.format(label=labels[model.name]),
             _split_command(model.name, command),
@@ -140,7 +173,7 @@ def build_containers(
         for gpu in host.gpus
         for item in gpu.slices
         for number, tenant in enumerate(item.tenants)
-        if tenant.model in images
+        if tenant.model in images and _is_first(host, gpu, tenant)
     ]
     serves = dns_labels(
         {
@@ -162,7 +195,7 @@ def build_containers(
     )  # fmt: skip
     kinds = dns_labels(
         {_kind_key(gpu, item, tenant): ("image", serves[tenant.model, tenant.stage], item.profile or "whole", gpu.type,
-                                     f"b{tenant.batch_size}", f"p{tenant.processes}")
+                                     *_size_words(tenant))
          for _host, gpu, item, _number, tenant in tenants}
     )  # fmt: skip
     return tuple(
@@ -176,9 +209,41 @@ def build_containers(
             gpu,
             item,
             next_port(host),
+            tuple(other for other in _together(host, tenant) if other is not gpu),
         )
         for host, gpu, item, number, tenant in tenants
     )
+
+
+def _together(host: Host, tenant: Tenant) -> tuple[HostGpu, ...]:
+    """The GPUs of a tenant's engine on several; none of another."""
+    group = None if tenant.engine is None else tenant.engine.group
+    if group is None:
+        return ()
+    members = tuple(
+        gpu
+        for gpu in host.gpus
+        if any(t.engine is not None and t.engine.group == group for item in gpu.slices for t in item.tenants)
+    )
+    if len(members) != tenant.gpus:
+        raise InputFault(
+            "plan gpus",
+            f"the engine of {tenant.model} takes {tenant.gpus} GPUs, of which {host.display_name} has {len(members)}",
+            "Give the GPUs of one node the same host before the slash of their ids.",
+        )
+    return members
+
+
+def _is_first(host: Host, gpu: HostGpu, tenant: Tenant) -> bool:
+    """Whether a container starts here: on the first of the GPUs of an engine."""
+    together = _together(host, tenant)
+    return not together or together[0] is gpu
+
+
+def _size_words(tenant: Tenant) -> tuple[str, ...]:
+    if tenant.engine is not None:
+        return (f"tp{tenant.gpus}",)
+    return (f"b{tenant.batch_size}", f"p{tenant.processes}")
 
 
 def _stage_words(tenant: Tenant) -> tuple[str, ...]:
@@ -195,4 +260,5 @@ def _kind_key(gpu: HostGpu, item: PlannedSlice, tenant: Tenant) -> tuple[object,
         tenant.processes,
         round(tenant.share, 6),
         len(item.tenants) == 1,
+        None if tenant.engine is None else replace(tenant.engine, group=None),
     )

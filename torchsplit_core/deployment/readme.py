@@ -13,6 +13,7 @@ from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.safe_text import markdown, one_line
+from torchsplit_core.deployment.vllm import NOT_MODELLED
 from torchsplit_core.deployment.workload import Workload
 from torchsplit_core.planning.confidence.formatting import format_models, format_tenant
 from torchsplit_core.values import InternalFault, PlannedSlice, PlanOutcome, Tenant, profile_words
@@ -187,13 +188,34 @@ systemd Docker runs it, under Slurm Apptainer (`docker://IMAGE`).
 """
 
 
+_ENGINES = """\
+## Engines of LLMs
+
+{models} run on vLLM ({image}), a container for each engine, which speaks the OpenAI protocol (`/v1/chat/completions`)
+and has its figures for Prometheus at `/metrics`. An engine on several GPUs without MIG is one container that takes all
+of them. A Service, or a balancer of yours, has to spread requests over a model's engines: the plan reckons with the
+engine that has the fewest. The plan leaves out {left_out}. Untested on hardware.
+"""
+
+
+def _engines(workload: Workload) -> str:
+    """The section about engines; empty without any."""
+    models = dict.fromkeys(markdown(c.tenant.model) for c in workload.containers if c.is_vllm)
+    if not models:
+        return ""
+    images = dict.fromkeys(_code(c.image.image) for c in workload.containers if c.is_vllm)
+    return _ENGINES.format(models=", ".join(models), image=", ".join(images), left_out=NOT_MODELLED)
+
+
 def _image_table(workload: Workload) -> str:
     rows = {
         container.tenant.model: (
             markdown(container.tenant.model),
             _code(container.image.image)
             + (" **PLACEHOLDER: set it**" if container.image.placeholder else ""),
-            _code(shlex.join(container.image.command)) if container.image.command else "the image's own",
+            _code(shlex.join((*container.entry_point, *container.command())))
+            if container.command()
+            else "the image's own",
             str(sum(other.tenant.model == container.tenant.model for other in workload.containers)),
         )
         for container in workload.containers
@@ -256,6 +278,7 @@ def readme_file(
         parts.append(_substitute(_IMAGE, fields))
     if workload is not None and workload.containers:
         parts.append(_OWN_IMAGES.replace("{images}", _image_table(workload)))
+        parts += filter(None, [_engines(workload)])
     if omissions:
         parts.append(
             "## Left out\n\n"

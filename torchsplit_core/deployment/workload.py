@@ -165,11 +165,19 @@ class Workload:
 
 def placeholder_note(workload: Workload) -> str:
     """Comment lines that name the models without an image; empty if all have one."""
-    names = dict.fromkeys(
-        container.tenant.model for container in workload.containers if container.image.placeholder
+    unknown = dict.fromkeys(
+        (container.tenant.model, container.image.llm is not None)
+        for container in workload.containers
+        if container.image.placeholder
     )
-    remedy = "Set it here, or deploy again with --image MODEL=IMAGE."
-    return "".join(f"# PLACEHOLDER: no image is known for {one_line(name)}. {remedy}\n" for name in names)
+    lines = []
+    for name, is_llm in unknown:
+        what = "model that vLLM loads" if is_llm else "image"
+        remedy = "with the request's models[].source" if is_llm else "with --image MODEL=IMAGE"
+        lines.append(
+            f"# PLACEHOLDER: no {what} is known for {one_line(name)}. Set it here, or deploy again {remedy}.\n"
+        )
+    return "".join(lines)
 
 
 def used_variants(

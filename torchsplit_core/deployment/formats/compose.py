@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.custom_images import PORT, ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variable
+from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variables
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT, image_name
 from torchsplit_core.deployment.routes import host_route_file
+from torchsplit_core.deployment.vllm import READY_PATH, STARTUP_S
 from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
@@ -18,6 +19,7 @@ from torchsplit_core.values import PlanOutcome
 ROUTER = "router"
 """The service with the address of all models. No server has this label: theirs name a GPU."""
 
+_VLLM_READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}{READY_PATH}', timeout=4)"
 _READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{ROUTER_PORT}/v2/health/ready', timeout=4)"
 
 
@@ -104,23 +106,30 @@ def _devices(server: SliceServer | ImageContainer) -> dict[str, object]:
     """Its cores, or its slice."""
     if server.cores is not None:
         return {"cpuset": server.cores}
-    uuid = f"${{{slice_variable(server)}:?run find-slices.sh first}}"
-    device = {"driver": "nvidia", "device_ids": [uuid], "capabilities": ["gpu"]}
+    uuids = [f"${{{name}:?run find-slices.sh first}}" for name in slice_variables(server)]
+    device = {"driver": "nvidia", "device_ids": uuids, "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
 
 
 def _container(container: ImageContainer) -> Mapping[str, object]:
     """A custom image: only its author knows its readiness check and privileges."""
     service: dict[str, object] = {"image": container.image.image}
-    if container.image.command:
-        service["command"] = list(map(_literal, container.image.command))
+    if container.entry_point:
+        service["entrypoint"] = list(container.entry_point)
+    if command := container.command():
+        service["command"] = list(map(_literal, command))
+    if container.is_vllm:
+        service["healthcheck"] = {
+            "test": ["CMD", "python3", "-c", _VLLM_READY],
+            "interval": "10s", "timeout": "5s", "retries": 3, "start_period": f"{STARTUP_S}s",
+        }  # fmt: skip
     return service | {
         "restart": "unless-stopped",
         "stop_grace_period": "45s",
         "security_opt": ["no-new-privileges:true"],
         "environment": {key: _literal(value) for key, value in container.environment().items()},
         "ports": [f"{container.port}:{PORT}"],
-        "shm_size": "1gb",
+        "shm_size": "1gb" if len(container.gpus) == 1 else "8gb",
         **_devices(container),
     }
 

@@ -73,7 +73,7 @@ def claim_files(workload: Workload) -> tuple[DeploymentFile, ...]:
     ]
     if not units:
         return ()
-    used = {(unit.host.name, unit.gpu.id): unit.gpu for unit in units}
+    used = {(unit.host.name, gpu.id): gpu for unit in units for gpu in _gpus(unit)}
     names = dns_labels({key: (key[0] or "", f"gpu{gpu.index}") for key, gpu in used.items()})
     claim_text = cache(partial(_claim_text, workload))
     deployments: dict[object, str] = {}
@@ -91,6 +91,10 @@ def claim_files(workload: Workload) -> tuple[DeploymentFile, ...]:
                 _fill(
                     deployments[unit.kind, unit.host.name is None],
                     {
+                        **{
+                            _further(number): names[unit.host.name, gpu.id]
+                            for number, gpu in enumerate(_gpus(unit)[1:], 1)
+                        },
                         _NAME: unit.label,
                         _CLAIM: names[unit.host.name, unit.gpu.id],
                         _REQUEST: _request_names(_profiles(unit.gpu))[unit.gpu.slices.index(unit.slice)],
@@ -176,15 +180,34 @@ def _product(type_name: str) -> str:
 def _deployment(workload: Workload, unit: SliceServer | ImageContainer) -> Mapping[str, object]:
     """The one pod of such a slice, on the plan's host where the plan names it; names are tokens."""
     node = {"key": "metadata.name", "operator": "In", "values": [_NODE]}
+    further = range(1, len(_gpus(unit)))
     placement = PodPlacement(
         nodes=[{"matchFields": [node]}] if unit.host.name is not None else (),
-        resources={"claims": [{"name": _POD_CLAIM, "request": _REQUEST}]},
-        claims=[{"name": _POD_CLAIM, "resourceClaimName": _CLAIM}],
+        resources={
+            "claims": [
+                {"name": _POD_CLAIM, "request": _REQUEST},
+                *({"name": f"{_POD_CLAIM}-{number}"} for number in further),
+            ]
+        },
+        claims=[
+            {"name": _POD_CLAIM, "resourceClaimName": _CLAIM},
+            *({"name": f"{_POD_CLAIM}-{n}", "resourceClaimName": _further(n)} for n in further),
+        ],
         allocated_by=DRA,
     )
     if isinstance(unit, SliceServer):
         return server_deployment(workload, unit.kind, _NAME, 1, placement)
     return container_deployment(workload, unit, _NAME, 1, placement)
+
+
+def _gpus(unit: SliceServer | ImageContainer) -> tuple[HostGpu, ...]:
+    """Its GPU, of an engine on several all of them."""
+    return unit.gpus if isinstance(unit, ImageContainer) else (unit.gpu,)
+
+
+def _further(number: int) -> str:
+    """The token of the claim of a further GPU."""
+    return f"{_CLAIM}-{number}-"
 
 
 def _device_class(profile: str) -> Mapping[str, object]:

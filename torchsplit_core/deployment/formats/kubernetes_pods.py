@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torchsplit_core.deployment.custom_images import ImageContainer
 from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.safe_text import one_line
+from torchsplit_core.deployment.vllm import LIVE_PATH, READY_PATH, STARTUP_S
 from torchsplit_core.deployment.workload import ROUTER_PORT, ServerKind, Workload
 from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.confidence.formatting import format_tenant
@@ -34,6 +35,8 @@ PROMETHEUS_ANNOTATIONS = {
     "prometheus.io/path": "/metrics",
 }
 _SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+_SHARED_MEMORY_OF_GROUP = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
+"""GPUs that share layers exchange them through it where they have no link of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,14 @@ def manifest_meta(
 
 
 def plugin_resources(profile: str, tenants: Sequence[Tenant]) -> dict[str, object]:
-    """One slice or whole GPU of the device plugin, or whole cores.
+    """One slice, whole GPU or group of these of the device plugin, or whole cores.
 
     A pod has cores exclusively if its requests equal its limits, also of memory, and the kubelet's CPU manager is
     static.
     """
     cores = profile_cores(profile)
     if cores is None:
-        return {"limits": {resource_name(profile): 1}}
+        return {"limits": {resource_name(profile): max(tenant.gpus for tenant in tenants)}}
     known = [tenant.memory_gib for tenant in tenants]
     amounts: dict[str, object] = {"cpu": cores}
     if all(known):
@@ -115,23 +118,27 @@ def container_deployment(
     workload: Workload, first: ImageContainer, name: str, replicas: int, placement: PodPlacement
 ) -> Mapping[str, object]:
     """Containers like `first` of a custom image: ready when the port answers; only its author knows its privileges."""
-    probe = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
+    probe: dict[str, object] = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
+    failures, live = 120, {}
+    if first.is_vllm:
+        probe = {**_http_probe(READY_PATH), "periodSeconds": 5, "timeoutSeconds": 5}
+        failures = STARTUP_S // 5
+        live = {"livenessProbe": {**_http_probe(LIVE_PATH), "periodSeconds": 10, "timeoutSeconds": 5}}
+    command = first.command(ROUTER_PORT)
     container: dict[str, object] = {
         "name": "serve",
         "image": first.image.image,
-        **(
-            {"args": [word.replace("$(", "$$(") for word in first.image.command]}
-            if first.image.command
-            else {}
-        ),
+        **({"command": list(first.entry_point)} if first.entry_point else {}),
+        **({"args": [word.replace("$(", "$$(") for word in command]} if command else {}),
         "env": [
             {"name": key, "value": value.replace("$(", "$$(")}
             for key, value in first.environment(ROUTER_PORT).items()
         ],
         "ports": [{"name": "http", "containerPort": ROUTER_PORT}],
         "resources": placement.resources,
-        "startupProbe": {**probe, "failureThreshold": 120},
+        "startupProbe": {**probe, "failureThreshold": failures},
         "readinessProbe": {**probe, "failureThreshold": 2},
+        **live,
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],
@@ -140,14 +147,19 @@ def container_deployment(
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [_SHARED_MEMORY],
+        "volumes": [_SHARED_MEMORY if len(first.gpus) == 1 else _SHARED_MEMORY_OF_GROUP],
     }
     annotations = _annotations(workload, first.gpu.type, (first.tenant,))
     if first.image.placeholder:
         annotations["torchsplit/placeholder-image"] = "true"
     return _slice_deployment(
-        workload, name, "own-image", [first.serves], replicas, pod, placement, annotations, {}
-    )
+        workload, name, "own-image", [first.serves], replicas, pod, placement, annotations,
+        PROMETHEUS_ANNOTATIONS if first.is_vllm else {},
+    )  # fmt: skip
+
+
+def _http_probe(path: str) -> dict[str, object]:
+    return {"httpGet": {"path": path, "port": "http"}}
 
 
 def _slice_deployment(

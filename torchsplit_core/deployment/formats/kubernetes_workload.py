@@ -125,7 +125,9 @@ def workload_files(
             _router(workload, cut),
         )
     placeholders = dict.fromkeys(
-        containers[0].image.image for containers in by_kind.values() if containers[0].image.placeholder
+        containers[0].image.image
+        for containers in by_kind.values()
+        if containers[0].image.placeholder and containers[0].image.llm is None
     )
     images = (
         [(image_name(workload).partition(":")[0], "torchsplit-serve", workload.plan)]

@@ -42,11 +42,13 @@ while IFS= read -r line; do
 done < <(nvidia-smi -L)
 
 missing=0
-slice() {{ # SERVER, GPU/PROFILE/NUMBER
+slice() {{ # SERVER, GPU/PROFILE/NUMBER, and of a further GPU the server that it belongs to
   local uuid=${{found[$2]:-}} name=${{1^^}}
   if [[ -z $uuid ]]; then
     printf 'missing: %s (GPU/PROFILE/NUMBER) for %s: cut as planned? See nvidia-smi -L.\n' "$2" "$1" >&2
     missing=1
+  elif [[ -n $units && $# == 3 ]]; then # a further GPU of an engine
+    sed -i "s/\$/,$uuid/" "$units/$3.env"
   elif [[ -n $units ]]; then
     printf 'CUDA_VISIBLE_DEVICES=%s\n' "$uuid" > "$units/$1.env"
   else
@@ -65,6 +67,17 @@ def slice_variable(server: SliceServer | ImageContainer) -> str:
     return f"SLICE_{server.label.upper().replace('-', '_')}"
 
 
+def slice_variables(server: SliceServer | ImageContainer) -> tuple[str, ...]:
+    """The variables for its GPUs: one, but for an engine on several."""
+    return tuple(
+        f"{slice_variable(server)}{'' if not number else f'_{number}'}" for number in range(_gpus(server))
+    )
+
+
+def _gpus(server: SliceServer | ImageContainer) -> int:
+    return len(server.gpus) if isinstance(server, ImageContainer) else 1
+
+
 def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | None:
     """The script of a host; None if all its servers are on cores."""
     numbers: dict[tuple[int, str], dict[int, int]] = {}
@@ -77,6 +90,9 @@ def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | 
         number = starts.setdefault(server.slice.start, len(starts))
         where = f"{server.gpu.index}/{server.slice.profile}/{number}"
         lines.append(f"slice {server.label} {shlex.quote(where)}")
+        further = server.further_gpus if isinstance(server, ImageContainer) else ()
+        for position, gpu in enumerate(further, 1):
+            lines.append(f"slice {server.label}-{position} {gpu.index}//0 {server.label}")
     if not lines:
         return None
     text = _SCRIPT.format(plan=workload.plan, file=name.rpartition("/")[2], slices="\n".join(lines))

@@ -79,7 +79,7 @@ steps+=("$!")
 _CONTAINER = """\
 srun --exact --nodes=1 --ntasks=1 {held} \\
   env {environment} \\
-  apptainer run --nv {image} &
+  apptainer {verb} --nv {image} &
 steps+=("$!")
 """
 
@@ -147,7 +147,7 @@ def _containers(workload: Workload, host: Host) -> tuple[ImageContainer, ...]:
 def _job(workload: Workload, host: Host) -> str:
     servers, containers = workload.servers_of(host), _containers(workload, host)
     used = [(server.gpu, server.slice) for server in servers] + [
-        (server.gpu, server.slice) for server in containers
+        (gpu, server.slice) for server in containers for gpu in server.gpus
     ]
     count = Counter(slice_type(gpu, item) for gpu, item in used if not gpu.is_cpu)
     options = "" if host.name is None else f"#SBATCH --nodelist={host.name}\n"
@@ -178,17 +178,24 @@ def _container(container: ImageContainer) -> str:
     """Apptainer uses the host's network, so each listens at its own port."""
     environment = container.environment(container.port).items()
     return _CONTAINER.format(
-        held=_srun_options(container.gpu, container.slice, container.tenant.processes),
+        held=_srun_options(container.gpu, container.slice, container.tenant.processes, len(container.gpus)),
         environment=" ".join(shlex.quote(f"{key}={value}") for key, value in environment),
-        image=shlex.join((f"docker://{container.image.image}", *container.image.command)),
+        verb="exec" if container.entry_point else "run",
+        image=shlex.join(
+            (
+                f"docker://{container.image.image}",
+                *container.entry_point,
+                *container.command(container.port),
+            )
+        ),
     )
 
 
-def _srun_options(gpu: HostGpu, item: PlannedSlice, processes: int) -> str:
+def _srun_options(gpu: HostGpu, item: PlannedSlice, processes: int, gpus: int = 1) -> str:
     cores = profile_cores(item.profile)
     if cores is not None:
         return f"--gres=none --cpus-per-task={cores} --cpu-bind=cores"
-    return f"{shlex.quote(f'--gres=gpu:{slice_type(gpu, item)}:1')} --cpus-per-task={processes}"
+    return f"{shlex.quote(f'--gres=gpu:{slice_type(gpu, item)}:{gpus}')} --cpus-per-task={processes}"
 
 
 def _step(server: SliceServer) -> str:

@@ -156,6 +156,8 @@ def _run_script(workload: Workload, container: ImageContainer) -> str:
         devices = f"--cpuset-cpus {container.cores}"
     else:
         devices = '--gpus "\\"device=${CUDA_VISIBLE_DEVICES:?run find-slices.sh --units first}\\""'
+        if container.entry_point:
+            devices += f" --entrypoint {container.entry_point[0]}"
     return _RUN.format(
         plan=workload.plan,
         note=placeholder_note(workload) if container.image.placeholder else "",
@@ -166,7 +168,7 @@ def _run_script(workload: Workload, container: ImageContainer) -> str:
         environment=" ".join(
             f"--env {shlex.quote(f'{key}={value}')}" for key, value in container.environment().items()
         ),
-        image=shlex.join((container.image.image, *container.image.command)),
+        image=shlex.join((container.image.image, *container.entry_point[1:], *container.command())),
     )
 
 
