@@ -12,7 +12,14 @@ from torchsplit_core.pictures.numbers import exact, short, size
 from torchsplit_core.planning.confidence.formatting import bounded_models
 from torchsplit_core.planning.request.objective import goal_of, has_tiers, tier_level_count
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import ModelBinding, PlanModel, PlannedModel, PlanOutcome, PlanRequest
+from torchsplit_core.values import (
+    ModelBinding,
+    PlanModel,
+    PlannedModel,
+    PlanOutcome,
+    PlanRequest,
+    TokenFigure,
+)
 from torchsplit_core.values.plan.outcome import ResponseBinding
 
 WEIGHTED = (
@@ -30,6 +37,12 @@ RESPONSE = (
     '<th class="n">response limit, ms</th><th title="what most of a response at the limit is">mostly</th>'
 )
 """Heads of the three columns for limited responses."""
+TOKENS = (
+    '<th class="n" title="to the first token, simulated, and its limit">first token, ms</th>'
+    '<th class="n" title="for each further token, simulated, and its limit">per token, ms</th>'
+    '<th class="n" title="given at the lesser of demand and throughput">tokens/s</th>'
+)
+"""Heads of the three columns for LLMs."""
 MOSTLY: Mapping[ResponseBinding, str] = {"rate": "waiting", "fill": "its batch", "service": "service alone"}
 
 
@@ -48,6 +61,7 @@ def models_table(
     # Columns with equal cells are left out.
     cut = any(_runs_as(model) != WHOLE for model in plan.models)
     waits = any(model.response_ms is not None for model in plan.models)
+    tokens = any(model.ttft_ms is not None or model.output_tokens_per_s is not None for model in plan.models)
     requested = {model.name: model for model in request.models} if request else {}
     heavy = weighted(request)
     # Over the demand without the weight: the figure of the levels has a column of its own.
@@ -77,7 +91,7 @@ def models_table(
             f'{rank}<td class="n">{exact(asked.demand_rps if asked else None)}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"{_response(model, asked) if waits else ''}"
+            f"{_response(model, asked) if waits else ''}{_tokens(model, asked) if tokens else ''}"
             f"{f'<td>{html.escape(_runs_as(model))}</td>' if cut else ''}{last}{first}</tr>"
         )
     head = (
@@ -85,7 +99,7 @@ def models_table(
         f"{WEIGHTED if heavy else ''}"
         f'<th class="n">req/s</th>{INTERVAL if bounded else ""}<th>basis</th>{TIER if tiers else ""}'
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th>'
-        f"{RESPONSE if waits else ''}{'<th>runs as</th>' if cut else ''}"
+        f"{RESPONSE if waits else ''}{TOKENS if tokens else ''}{'<th>runs as</th>' if cut else ''}"
     )
     head += '<th class="held" title="what is proven to hold it back">held back by</th>' if binding else ""
     head += '<th class="n">level</th>' if fair else ""
@@ -118,6 +132,29 @@ def _response(model: PlannedModel, requested: PlanModel | None) -> str:
         f'<td class="n">{"n/a" if times is None else exact(round(times.p95, 2))}</td>'
         f'<td class="n">{"none" if limit is None else exact(round(limit, 2)) + share}</td><td>{mostly}</td>'
     )
+
+
+def _tokens(model: PlannedModel, requested: PlanModel | None) -> str:
+    """The times of an LLM's tokens beside their limits, and its tokens/s; empty cells for other models."""
+    llm = None if requested is None else requested.llm
+    if llm is None:
+        return '<td class="n"></td>' * 3
+    pairs = ((model.ttft_ms, llm.max_ttft_ms), (model.tpot_ms, llm.max_tpot_ms))
+    cells = "".join(f'<td class="n"{_ends(figure)}>{_within(figure, limit)}</td>' for figure, limit in pairs)
+    rate = model.output_tokens_per_s
+    return f'{cells}<td class="n">{"n/a" if rate is None else exact(round(rate))}</td>'
+
+
+def _within(figure: TokenFigure | None, limit: float | None) -> str:
+    text = "n/a" if figure is None else short(figure.value)
+    return text if limit is None else f"{text} of {short(limit)}"
+
+
+def _ends(figure: TokenFigure | None) -> str:
+    """A title with the interval."""
+    if figure is None or figure.low is None or figure.high is None:
+        return ""
+    return f' title="95 % interval {exact(round(figure.low, 2))} to {exact(round(figure.high, 2))}"'
 
 
 def _runs_as(model: PlannedModel) -> str:

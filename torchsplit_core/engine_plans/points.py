@@ -122,13 +122,14 @@ def engine_places(gpus: Sequence[FleetGpu], sizes: Sequence[int]) -> tuple[Engin
 
 
 def engine_notes(request: PlanRequest) -> tuple[str, ...]:
-    """For each LLM on which places of the fleet it has no engine and why, a sentence each."""
+    """For each LLM that has no engine on any place of the fleet why, a sentence each reason."""
     notes = []
     for model in request.models:
         if model.llm is None:
             continue
+        engines = llm_engines(request, model.llm)
         by_reason: dict[str, list[str]] = {}
-        for missing in llm_engines(request, model.llm).missing:
+        for missing in () if engines.points else engines.missing:
             by_reason.setdefault(missing.reason, []).append(missing.place.words)
         notes += [f"{model.name}: no engine on {_listed(where)}: {why}." for why, where in by_reason.items()]
     return tuple(notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +72,9 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
         return ()
     planned_response_ms = {model.name: model.response_ms for model in plan.models}
     specs = {model.name: model for model in request.models}
+    tokens = tuple(_token_times(request, plan))
+    if all(model.llm is not None for model in request.models):
+        return tokens
     try:
         simulated = with_pace(simulation_request(plan, request), plan, request)
         limited = sum(model.slo_ms is not None for model in simulated.models)
@@ -95,7 +99,24 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
             )
         else:
             expected.append(_expected_response(spec, simulated, number))
-    return tuple(expected)
+    return (*expected, *tokens)
+
+
+def _token_times(request: PlanRequest, plan: PlanOutcome) -> Iterator[ExpectedResponse]:
+    """The times to the first token and per token of LLMs with such limits, as the plan has them: the planner simulated
+    them, or took them from measured points."""
+    for spec, planned in zip(request.models, plan.models, strict=True):
+        if spec.llm is None:
+            continue
+        for what, limit, figure in (
+            ("first token", spec.llm.max_ttft_ms, planned.ttft_ms),
+            ("per token", spec.llm.max_tpot_ms, planned.tpot_ms),
+        ):
+            if limit is not None and figure is not None:
+                width = 0.0 if figure.high is None else figure.high - figure.value
+                yield ExpectedResponse(
+                    f"{spec.name}, {what}", spec.llm.percentile, figure.value, width, limit, promised=True
+                )
 
 
 def _planned_ms(percentiles: ResponsePercentiles | None, percent: float) -> float | None:

@@ -49,7 +49,7 @@ class StateWords:
 class GpuGroup:
     """GPUs of one type with equal slices and tenants, drawn as one card. `marks`: a word for each slice, or empty.
 
-    `state` None: of a plan.
+    `state` None: of a plan. `mig`: whether a plan that decides it cuts them, else None.
     """
 
     ids: tuple[str, ...]
@@ -57,6 +57,12 @@ class GpuGroup:
     slices: tuple[PlannedSlice, ...]
     marks: tuple[str, ...] = ()
     state: StateWords | None = None
+    mig: bool | None = None
+
+    @property
+    def engine_gpus(self) -> int:
+        """GPUs that one engine takes together; 1 for GPUs that are used apart."""
+        return max((tenant.gpus for item in self.slices for tenant in item.tenants), default=1)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -81,13 +87,13 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
         order[gpu.id] = len(order)
         slices = _by_start(gpu)
         marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
-        known = alike.setdefault((gpu.type, tuple(map(_without_figures, slices)), marked), [])
+        known = alike.setdefault((gpu.type, tuple(map(_without_figures, slices)), marked, gpu.mig), [])
         for first, ids in known:
             if all(map(equal, _figures(slices), _figures(first.slices))):
                 ids.append(gpu.id)
                 break
         else:
-            known.append((GpuGroup((gpu.id,), gpu.type, slices, marked), [gpu.id]))
+            known.append((GpuGroup((gpu.id,), gpu.type, slices, marked, mig=gpu.mig), [gpu.id]))
     groups = [replace(first, ids=tuple(ids)) for known in alike.values() for first, ids in known]
     return tuple(sorted(groups, key=lambda group: order[group.ids[0]]))
 
@@ -108,10 +114,15 @@ def state_groups(state: HostState, marks: Marks | None = None) -> tuple[GpuGroup
 
 
 def _without_figures(item: PlannedSlice) -> PlannedSlice:
-    """The slice without shares and throughputs, which come from the solver and are equal only up to rounding."""
-    return replace(
-        item, tenants=tuple(replace(tenant, share=0.0, throughput_rps=0.0) for tenant in item.tenants)
-    )
+    """The slice without shares and throughputs, which come from the solver and are equal only up to rounding, and
+    without the names of groups of GPUs.
+    """
+
+    def plain(tenant: Tenant) -> Tenant:
+        engine = None if tenant.engine is None else replace(tenant.engine, group=None)
+        return replace(tenant, share=0.0, throughput_rps=0.0, engine=engine)
+
+    return replace(item, tenants=tuple(map(plain, item.tenants)))
 
 
 def _figures(slices: Sequence[PlannedSlice]) -> list[float]:

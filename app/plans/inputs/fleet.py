@@ -29,6 +29,10 @@ COLUMNS = (
     Column("node", "node", "text", "4rem", help="GPUs of one node share its link.", empty="own"),
 )  # fmt: skip
 MORE = (
+    Column(
+        "either", "the plan decides on MIG", "check", quarters=4,
+        help="Whether MIG cuts the GPU, or an engine of an LLM has it whole, alone or in a group.",
+    ),
     Column("id", "id", "text", quarters=2, empty="gpu0, gpu1, …", help="A GPU with an id stands once."),
     Column(
         "layouts", "layouts", "text", quarters=4, empty="every legal one",
@@ -66,7 +70,7 @@ def render(editor: DraftEditor) -> None:
                 editor, "fleet", str(place), entry.type, (*columns, *MORE), _values(entry),
                 _values(was) if was else None, stops={"count": count_stops(entry, was)},
                 remove="" if last else f"Remove {entry.type}",
-                locked=() if entry.type in catalogue() else ("mig", "layouts"),
+                locked=() if entry.type in catalogue() else ("mig", "layouts", "either"),
             )
         )  # fmt: skip
     rows.append(Row(str(len(rows)), "another GPU type", {"type": ""}, state="blank"))
@@ -113,7 +117,7 @@ def _columns(editor: DraftEditor) -> tuple[Column, ...]:
 def _values(entry: FleetEntry) -> dict[str, Any]:
     return {
         "type": entry.type, "count": entry.count, "mig": not is_unpartitioned(entry), "cost": entry.cost,
-        "node": entry.node or "", "id": entry.id or "", "layouts": format_layouts(entry.layouts),
+        "either": entry.mig == "either", "node": entry.node or "", "id": entry.id or "", "layouts": format_layouts(entry.layouts),
     }  # fmt: skip
 
 
@@ -156,6 +160,8 @@ def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) ->
     if field_edit.field == "mig":
         layouts = was.layouts if field_edit.value and was is not None and was.type == entry.type else None
         return replace(entry, mig=bool(field_edit.value), layouts=layouts)
+    if field_edit.field == "either":
+        return replace(entry, mig="either" if field_edit.value else True)
     if field_edit.field == "cost":
         return replace(entry, cost=number(field_edit.value, "price"))
     if field_edit.field == "layouts":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app.plans import missing_points
-from app.plans.inputs import fleet, models, objective, pairs, running_now
+from app.plans.inputs import fleet, llms, models, objective, pairs, running_now
 from app.plans.inputs.draft_editor import DraftEditor
 from app.session import scenario
 from app.session.draft import Draft, stored_profiles
@@ -53,6 +53,7 @@ def render(
         served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
         models.render(editor, _filter_names(models.all_names(editor), name), served, _colours(editor))
         models.add(editor, edit.profiles_by_model(known))
+        llms.add(editor)
     with st.container(border=True, key="inputs-pairs"):
         st.header("Together on one GPU", anchor=False)
         pairs.render(editor)

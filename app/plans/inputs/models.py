@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
+from app.plans.inputs import llms
 from app.plans.inputs.draft_editor import DraftEditor, check
 from app.plans.inputs.fields import FACTORS, build_row, match_items, number, restore_item, whole_number
 from torchsplit_core.pictures.numbers import THIN, exact, short, size
@@ -57,6 +58,8 @@ MORE = (
     Column("ways", "ways to run", "choices", quarters=4, help="A plan uses one of those allowed."),
 )  # fmt: skip
 LABELS = {column.id: column.label for column in (*COLUMNS, *MORE)}
+NOT_OF_LLMS = ("max_latency_ms", "max_response_ms", "response_percentile", "arrivals", "ways")
+"""Fields in whose place an LLM has those of its requests and tokens."""
 
 
 def render(
@@ -73,7 +76,9 @@ def render(
         for name in names
     ]
     apply = partial(apply_edits, editor)
-    field_rows("Models", COLUMNS, rows, key=editor.key("models"), more=MORE, named=True, on_edits=apply)
+    # Without an LLM its columns are none of the rows'.
+    more = (*MORE, *(llms.COLUMNS if any(model.llm for model in current.values()) else ()))
+    field_rows("Models", COLUMNS, rows, key=editor.key("models"), more=more, named=True, on_edits=apply)
 
 
 def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
@@ -160,11 +165,13 @@ def _row(
     share = rps / demand if rps is not None and demand else None
     last = len(editor.current.models) == 1
     return build_row(
-        editor, "models", model.name, model.name, (*COLUMNS, *MORE), _values(model), _values(was) if was else None,
+        editor, "models", model.name, model.name, (*COLUMNS, *MORE, *llms.COLUMNS), _values(model),
+        _values(was) if was else None,
         name=model.name, colour=colours.get(model.name, ""), remove="" if last else f"Remove {model.name}",
         note="" if share is None else f"{short(share)}{THIN}×",
         below=share is not None and share < 1 and not equal(share, 1.0),
         stops={"demand_rps": demand_stops(demand, was.demand_rps if was else demand)},
+        locked=() if model.llm is None else ("max_latency_ms",),
         options={"ways": [(variant.name, variant_label(variant)) for variant in model.variants]},
     )  # fmt: skip
 
@@ -178,6 +185,9 @@ def demand_stops(now: float, base: float) -> list[tuple[float, str]]:
 
 def _values(model: PlanModel) -> dict[str, Any]:
     fields = [column.id for column in (*COLUMNS, *MORE) if column.id not in ("arrivals", "ways")]
+    if model.llm is not None:
+        shown = {name: getattr(model, name) for name in fields if name not in NOT_OF_LLMS}
+        return shown | {"max_latency_ms": None} | llms.values(model.llm)
     values = {name: getattr(model, name) for name in fields}
     values["arrivals"] = arrivals_text(model.arrivals, model.demand_rps)
     if len(model.variants) > 1:
@@ -187,6 +197,10 @@ def _values(model: PlanModel) -> dict[str, Any]:
 
 def _apply_field(model: PlanModel, field_edit: Edit) -> PlanModel:
     label = LABELS.get(field_edit.field, field_edit.field)
+    if model.llm is not None and field_edit.field in llms.LABELS:
+        return replace(model, llm=llms.apply_field(model.llm, field_edit))
+    if model.llm is not None and field_edit.field in NOT_OF_LLMS:
+        return model
     if field_edit.field == "demand_rps":
         demand = number(field_edit.value, label, needed=True) or 0.0
         return replace(model, demand_rps=demand, arrivals=_scale_arrivals(model, demand))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, planned_sms, reachable_sms
-from torchsplit_core.pictures.slices.descriptions import describe_card, gap_words, mode_words
+from torchsplit_core.pictures.slices.descriptions import describe_card, engine_words, gap_words, mode_words
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, WIDTH, mark, unused
 from torchsplit_core.pictures.slices.tenant import MapStyle, slice_svg
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
@@ -63,6 +63,10 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
         share = f"{busy} of {kind.compute_slices} cores planned"
     each = " each" if count > 1 else ""
     about = f"{group.type} · {share}{each}"
+    if group.engine_gpus > 1:
+        about = f"{group.type} · {engine_words(group)}"
+    elif group.mig is not None:
+        about = f"{group.type} · {mode_words(group.mig)}"
     if group.state is not None:
         about = " · ".join(filter(None, (group.type, mode_words(group.state.mig_enabled))))
     room = WIDTH - text_width(about, 12.5) - text_width(times, 15, bold=True) - 8

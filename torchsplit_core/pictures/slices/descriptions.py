@@ -25,6 +25,8 @@ def tenant_title(
     if math.isnan(tenant.throughput_rps):
         return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
     part = f", stage {stage.number} of {stage.count}" if stage else ""
+    if tenant.engine is not None:
+        return _engine_title(item, tenant, load, simulated=simulated)
     kind = "at work, simulated," if simulated else "load at the planned demand"
     return (
         f"{tenant.model} · {tenant.variant} · {tenant.stage}{part}\n"
@@ -35,12 +37,30 @@ def tenant_title(
     )
 
 
+def _engine_title(item: PlannedSlice, tenant: Tenant, load: float | None, *, simulated: bool) -> str:
+    engine = tenant.engine
+    assert engine is not None
+    kind = "at work, simulated," if simulated else "load at the planned demand"
+    where = f"on {tenant.gpus} GPUs together" if tenant.gpus > 1 else place_words(item)
+    keys = "KV cache not known"
+    if engine.kv_blocks is not None:
+        keys = f"KV cache of {engine.kv_blocks * engine.block_tokens:,} tokens"
+    memory = "memory n/a" if not tenant.memory_gib else f"{exact(tenant.memory_gib, 'GiB')} a GPU"
+    return (
+        f"{tenant.model} · engine\n{where}\n"
+        f"{exact(tenant.throughput_rps * tenant.gpus, 'req/s')}, {kind} {percent(load)}\n"
+        f"{_describe_basis(tenant)}\n"
+        f"at most {engine.max_num_seqs} sequences, {keys}, {memory}"
+    )
+
+
 def _describe_basis(tenant: Tenant) -> str:
     """The 90 % interval of a tenant's throughput, and its basis."""
     low, high = tenant_interval(tenant)
     ends = "interval n/a"
     if low is not None or high is not None:
-        whole = tenant.throughput_rps
+        whole = tenant.throughput_rps * tenant.gpus
+        low, high = (None if end is None else end * tenant.gpus for end in (low, high))
         ends = f"90 % interval {exact(whole if low is None else low)} to {exact(whole if high is None else high)}"
     return f"{ends}, {tenant.basis or 'basis n/a'}"
 
@@ -63,6 +83,8 @@ def describe_card(group: GpuGroup) -> str:
     who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
     mode = "" if group.state is None else mode_words(group.state.mig_enabled)
     about = f"{who}, {group.type}{f', {mode}' if mode else ''}"
+    if group.engine_gpus > 1:
+        about += f", {engine_words(group)}"
     if not group.slices:
         return f"{about}: {'not used' if group.state is None else 'no slice'}"
     marks = group.marks or ("",) * len(group.slices)
@@ -81,6 +103,14 @@ def describe_card(group: GpuGroup) -> str:
         for item, other, mark in zip(group.slices, group.others, marks, strict=True)
     )
     return f"{about}: {slices}"
+
+
+def engine_words(group: GpuGroup) -> str:
+    """How many engines on how many GPUs each a card of such stands for."""
+    engines = len(group.ids) // group.engine_gpus
+    if engines > 1:
+        return f"{engines} engines on {group.engine_gpus} GPUs each"
+    return f"one engine on {group.engine_gpus} GPUs"
 
 
 def mode_words(mig_enabled: bool | None) -> str:

@@ -233,6 +233,8 @@ def _stage_label(tenant: Tenant, stage: StagePosition | None, room: float) -> st
     """The tenant's part of its model: "s1/4 · cut2", or the names of variant and stage."""
     if stage is None:
         text = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
+        if tenant.engine is not None:
+            text = f"engine on {tenant.gpus} GPUs" if tenant.gpus > 1 else "engine"
         return line(6, 47, fitted(text, room, 11.5), 11.5)
     left = room - text_width(stage.short, 12, bold=True) - 10
     rest = fitted(f" · {tenant.variant}", left, 11.5) if left > 40 else ""
@@ -246,10 +248,13 @@ def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
     """Throughput and batch of a tenant; none in a manual plan that could not be evaluated."""
     if math.isnan(tenant.throughput_rps):
         return ()
+    size = f"batch {tenant.batch_size}"
+    if tenant.engine is not None:
+        size = f"up to {tenant.engine.max_num_seqs} sequences"
     return (
-        f'<text x="6" y="67" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps)}</tspan>'
-        " req/s</text>",
-        line(6, 82, fitted(f"batch {tenant.batch_size}", room, 11.5), 11.5),
+        f'<text x="6" y="67" font-size="12"><tspan font-weight="700">{short(tenant.throughput_rps * tenant.gpus)}'
+        "</tspan> req/s</text>",
+        line(6, 82, fitted(size, room, 11.5), 11.5),
     )
 
 
