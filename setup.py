@@ -12,6 +12,7 @@ SHOWN = (
     ".streamlit/config.toml",
     "docs/*/*.md",
     "docs/reference/evaluation.json",
+    "examples/llm/chat_and_vision.json",
     "examples/llm_serving.csv",
     "examples/placement_request.json",
     "examples/placements/decode_70b.json",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.example_history import history, job_profiles
+from tools.example_llms import llm_requests
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
 from torchsplit_core.evaluation.run import evaluate
@@ -382,9 +383,16 @@ def write_walk() -> None:
         write_file(value, FOLDER / f"{name}.json")
 
 
+def write_llms() -> None:
+    """Plan requests with LLMs."""
+    for name, request in llm_requests().items():
+        write_file(request, FOLDER / "llm" / f"{name}.json")
+
+
 PARTS: Mapping[str, Callable[[], None]] = {
     "mixes": write_mixes,
     "fleets": write_fleet,
+    "llm": write_llms,
     "placements": write_placements,
     "simulation": write_simulation,
     "strategy": write_strategy,

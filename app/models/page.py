@@ -25,7 +25,14 @@ from torchsplit_core import jobs
 from torchsplit_core.hardware import sliced_types
 from torchsplit_core.jobs import job_kinds
 from torchsplit_core.jobs.job_kinds import PROFILE, QUICK_START, RUN_HERE, TRACE, UploadedFile
-from torchsplit_core.jobs.quick_start import DIGITS, MEASURED_MIX, measured_mix, slice_cores
+from torchsplit_core.jobs.quick_start import (
+    CHAT_AND_VISION,
+    DIGITS,
+    MEASURED_MIX,
+    chat_and_vision,
+    measured_mix,
+    slice_cores,
+)
 from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
@@ -132,6 +139,22 @@ def start_options(workspace: Workspace) -> None:
                 # That page compares the measured figures with the plan.
                 navigation.go("Run it", job_parameters.request)
 
+    with st.container(border=True, key="door-llm"):
+        st.header(CHAT_AND_VISION, anchor=False)
+        widgets.badge("estimated from sizes and A100 figures", "yellow")
+        st.write(
+            "Llama-3.1-8B within 500 ms to the first token beside an encoder and three vision models. The plan decides "
+            "which GPUs MIG cuts, and which engine stands on a slice, a GPU or a group; all engines are simulated."
+        )
+        st.caption("About half a minute. Nothing is downloaded.")
+        if st.button("Plan chat and vision", type="primary", key="door-5"):
+            with frame.fault_boundary():
+                begin(workspace)
+                before = workspace.find("plan", CHAT_AND_VISION)
+                name = chat_and_vision(workspace)
+                scenario.start_plan(workspace, name)
+                scenario.await_plan(workspace, name, before)
+                navigation.go("Plan", name)
     with train_column.container(border=True, height="stretch", key="door-train"):
         st.header("Train, then serve", anchor=False)
         widgets.badge("measured on this CPU, nothing estimated", "green")

@@ -74,7 +74,6 @@ def models_table(
         colour = colours.get(model.name, "#888")
         share = shares[model.name]
         asked = requested.get(model.name)
-        limit = asked.max_latency_ms if asked else None
         first = f'<td class="n">{_level(plan, level, before)}</td>' if fair else ""
         rank = f'<td class="n">{asked.tier}</td>' if asked and tiers else ""
         last = f"<td>{html.escape(binding.get(model.name, 'n/a'))}</td>" if binding else ""
@@ -89,17 +88,17 @@ def models_table(
             f"{_interval(model, bounded) if bounded else ''}"
             f"<td>{model.basis or 'n/a'}</td>"
             f'{rank}<td class="n">{exact(asked.demand_rps if asked else None)}</td>'
-            f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
-            f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"{_response(model, asked) if waits else ''}{_tokens(model, asked) if tokens else ''}"
+            f"{_tokens(model, asked) if tokens else ''}{_service(model, asked)}"
+            f"{_response(model, asked) if waits else ''}"
             f"{f'<td>{html.escape(_runs_as(model))}</td>' if cut else ''}{last}{first}</tr>"
         )
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
         f"{WEIGHTED if heavy else ''}"
         f'<th class="n">req/s</th>{INTERVAL if bounded else ""}<th>basis</th>{TIER if tiers else ""}'
-        '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th>'
-        f"{RESPONSE if waits else ''}{TOKENS if tokens else ''}{'<th>runs as</th>' if cut else ''}"
+        f'<th class="n">demand</th>{TOKENS if tokens else ""}<th class="n">service p95, ms</th>'
+        '<th class="n">limit, ms</th>'
+        f"{RESPONSE if waits else ''}{'<th>runs as</th>' if cut else ''}"
     )
     head += '<th class="held" title="what is proven to hold it back">held back by</th>' if binding else ""
     head += '<th class="n">level</th>' if fair else ""
@@ -131,6 +130,17 @@ def _response(model: PlannedModel, requested: PlanModel | None) -> str:
     return (
         f'<td class="n">{"n/a" if times is None else exact(round(times.p95, 2))}</td>'
         f'<td class="n">{"none" if limit is None else exact(round(limit, 2)) + share}</td><td>{mostly}</td>'
+    )
+
+
+def _service(model: PlannedModel, requested: PlanModel | None) -> str:
+    """The service time of a batch beside its limit; empty cells for an LLM, whose tokens have limits."""
+    if requested is not None and requested.llm is not None:
+        return '<td class="n"></td>' * 2
+    limit = requested.max_latency_ms if requested else None
+    return (
+        f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
+        f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
     )
 
 

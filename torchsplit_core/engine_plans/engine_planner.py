@@ -4,14 +4,14 @@
 2. Plan. The bound of this plan holds for every plan: what engines carry together can only rule plans out.
 3. Simulate the engines of each LLM at the load that it gets. A request goes to the engine with the fewest requests, so
    a slow engine beside a quick one may break a limit that each keeps alone. A model whose engines do is planned again
-   with engines of one kind, and without a kind whose engines break a limit among themselves.
+   with engines that are more alike, and without a kind whose engines break a limit among themselves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torchsplit_core.engine_plans.engine_check import CheckedEngines, check_engines
 from torchsplit_core.engine_plans.points import WHOLE, engine_notes, unreachable_limits, with_engine_points
@@ -28,6 +28,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
+    Point,
     Progress,
     Stage,
     Variant,
@@ -38,8 +39,10 @@ from torchsplit_core.values.status import SolveStatus
 
 Planner = Callable[[PlanRequest], PlanOutcome]
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 10
 """Plans beyond the first."""
+RATIOS = (2.5, 1.5, 1.15, 1.0)
+"""Ratios within which the rates of a model's engines stay in turn; at the last they are of one kind."""
 RESOLVED_SHARE = 0.3
 """Of the progress: engines simulated, before the first plan."""
 
@@ -80,20 +83,18 @@ def _planned_again(
     checked: Mapping[str, CheckedEngines],
     progress: Progress,
 ) -> PlanOutcome:
-    """A plan whose models that broke a limit have engines of one kind, without the kinds that broke one alone."""
-    excluded: dict[str, set[Kind]] = {}
+    """A plan whose models that broke a limit have engines that are more alike, at last of one kind, and then without
+    the kinds that broke one alone.
+    """
+    alike: dict[str, _Alike] = {}
     plan, broken = bound, _broken(checked)
     for number in range(MOST_ROUNDS):
         for name in broken:
-            kinds = _kinds_in_use(plan, name)
-            if name in excluded or len(kinds) == 1:
-                excluded.setdefault(name, set()).update(kinds)
-            else:
-                excluded[name] = set()
+            alike[name] = alike.get(name, _Alike()).stricter(_kinds_in_use(plan, name))
         progress(
-            0.6 + 0.3 * number / MOST_ROUNDS, f"planning again with equal engines of {', '.join(broken)}"
+            0.6 + 0.3 * number / MOST_ROUNDS, f"planning again with more equal engines of {', '.join(broken)}"
         )
-        planned = planner(_of_one_kind(resolved, excluded))
+        planned = planner(_of_alike_engines(resolved, alike))
         if not planned.gpus:
             break
         plan = unproven_outcome(resolved, _as_one_variant(planned.gpus), planned.statistics)
@@ -102,6 +103,20 @@ def _planned_again(
         if not broken:
             return _verified(resolved, annotated(_with_bound(resolved, plan, bound), checked))
     return _none_keeps(resolved, bound, broken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """How alike the engines of a model have to be: rates within `RATIOS[step]`, and none of the kinds `without`."""
+
+    step: int = -1
+    without: frozenset[Kind] = frozenset()
+
+    def stricter(self, in_use: set[Kind]) -> _Alike:
+        """The next step, after engines of the kinds in use broke a limit."""
+        if len(in_use) == 1:
+            return _Alike(max(self.step, 0), self.without | in_use)
+        return _Alike(min(self.step + 1, len(RATIOS) - 1), self.without)
 
 
 def _broken(checked: Mapping[str, CheckedEngines]) -> dict[str, tuple[str, ...]]:
@@ -116,18 +131,30 @@ def _kinds_in_use(plan: PlanOutcome, model: str) -> set[Kind]:
     }
 
 
-def _of_one_kind(resolved: PlanRequest, excluded: Mapping[str, set[Kind]]) -> PlanRequest:
-    """The request in which a plan has one kind of engine of each of these models: each kind is a variant."""
+def _of_alike_engines(resolved: PlanRequest, alike: Mapping[str, _Alike]) -> PlanRequest:
+    """The request in which a plan has alike engines of each of these models: each set of alike ones is a variant."""
 
     def restricted(model: PlanModel) -> PlanModel:
-        if model.name not in excluded:
+        if model.name not in alike:
             return model
-        points = [
-            point
-            for point in model.points
-            if (point.gpu_type, point.profile, point.tensor_parallel) not in excluded[model.name]
-        ]
-        variants = (Variant(f"{WHOLE} {n}", (Stage(WHOLE, (point,)),)) for n, point in enumerate(points))
+        rule = alike[model.name]
+        points = sorted(
+            (
+                point
+                for point in model.points
+                if (point.gpu_type, point.profile, point.tensor_parallel) not in rule.without
+            ),
+            key=lambda point: point.throughput_rps,
+        )
+        sets: list[tuple[Point, ...]] = []
+        for number, least in enumerate(points):
+            most = least.throughput_rps * RATIOS[rule.step]
+            chosen = tuple(point for point in points[number:] if point.throughput_rps <= most)
+            if rule.step == len(RATIOS) - 1:
+                chosen = (least,)
+            if not any(set(map(id, chosen)) <= set(map(id, known)) for known in sets):
+                sets.append(chosen)
+        variants = (Variant(f"{WHOLE} {n}", (Stage(WHOLE, chosen),)) for n, chosen in enumerate(sets))
         # Without a point left it has no engine, which a variant without points says.
         return replace(model, variants=tuple(variants) or (Variant(WHOLE, (Stage(WHOLE),)),))
 

@@ -99,7 +99,26 @@ def llm_engines(request: PlanRequest, llm: LlmModel) -> LlmEngines:
         else:
             continue
         rates[place] = points[-1].throughput_rps
-    return LlmEngines(tuple(points), tuple(missing))
+    return LlmEngines(_without_full_slices(request, points), tuple(missing))
+
+
+def _without_full_slices(request: PlanRequest, points: Sequence[EnginePoint]) -> tuple[EnginePoint, ...]:
+    """Without slices of all of a GPU where every GPU of the type may be without MIG, and then gives as much."""
+    gpus = list_gpus(request.gpus)
+    whole = {
+        point.gpu_type: point.throughput_rps
+        for point in points
+        if point.profile == WHOLE_GPU and point.tensor_parallel == 1
+    }
+
+    def is_needless(point: EnginePoint) -> bool:
+        kind = gpu_type(point.gpu_type)
+        is_full = kind.divided == "mig" and kind.profile(point.profile).memory_slices == kind.memory_slices
+        all_whole = all(gpu.can_be_whole for gpu in gpus if gpu.type == point.gpu_type)
+        rate = whole.get(point.gpu_type, 0.0)
+        return point.profile != WHOLE_GPU and is_full and all_whole and rate >= point.throughput_rps
+
+    return tuple(point for point in points if not is_needless(point))
 
 
 def engine_places(gpus: Sequence[FleetGpu], sizes: Sequence[int]) -> tuple[EnginePlace, ...]:

@@ -175,6 +175,22 @@ def measured_mix(
     return name
 
 
+CHAT_AND_VISION = "Chat and vision on four H100"
+"""The scenario of the quick start with an LLM, from `examples/llm/chat_and_vision.json`."""
+
+
+def chat_and_vision(workspace: Workspace) -> str:
+    """Store the request of a chat model beside vision models on four H100. Returns its name."""
+    from torchsplit_core import bundle
+    from torchsplit_core.files import read_file
+
+    path = bundle.root() / "examples" / "llm" / "chat_and_vision.json"
+    _, request = read_file(path, expected="torchsplit.plan_request")
+    workspace.put("plan_request", CHAT_AND_VISION, request)
+    workspace.set_setting("scenario", CHAT_AND_VISION)
+    return CHAT_AND_VISION
+
+
 @cache
 def library_files() -> tuple[tuple[str, bytes], ...]:
     """The source and file content of each library profile; cached, for encoding them is too slow for a page."""

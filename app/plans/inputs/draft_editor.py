@@ -16,7 +16,7 @@ from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
-Table = Literal["fleet", "links", "models", "more models", "pairs", "objective"]
+Table = Literal["fleet", "links", "models", "more models", "more LLMs", "pairs", "objective"]
 Place = tuple[Table, str, str]
 """The table of a field, its row and its column."""
 

@@ -117,7 +117,8 @@ def _columns(editor: DraftEditor) -> tuple[Column, ...]:
 def _values(entry: FleetEntry) -> dict[str, Any]:
     return {
         "type": entry.type, "count": entry.count, "mig": not is_unpartitioned(entry), "cost": entry.cost,
-        "either": entry.mig == "either", "node": entry.node or "", "id": entry.id or "", "layouts": format_layouts(entry.layouts),
+        "either": entry.mig == "either", "node": entry.node or "", "id": entry.id or "",
+        "layouts": format_layouts(entry.layouts),
     }  # fmt: skip
 
 

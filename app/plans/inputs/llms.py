@@ -141,5 +141,6 @@ def _with_length(llm: LlmModel, name: str, value: float) -> LlmModel:
     prompt, output = (_mean_and_cv(tokens) or (1.0, 0.0) for tokens in (llm.prompt_tokens, llm.output_tokens))
     if name == "length_cv":
         return replace(llm, prompt_tokens=_tokens(prompt[0], value), output_tokens=_tokens(output[0], value))
-    cv = prompt[1] if name == "prompt_tokens" else output[1]
-    return replace(llm, **{name: _tokens(value, cv)})
+    if name == "prompt_tokens":
+        return replace(llm, prompt_tokens=_tokens(value, prompt[1]))
+    return replace(llm, output_tokens=_tokens(value, output[1]))
