@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.models import upload
+from app.models import add_llm, upload
 from app.session import cuts, runs, scenario, workspace_list
 from app.session import trust as session_trust
 from app.session.models import ModelEntry, describe_training, list_models
@@ -263,11 +263,13 @@ def _work(workspace: Workspace, source: str) -> None:
 
 
 def _render_add_model(workspace: Workspace) -> None:
-    files, samples = st.tabs(["A file of yours", "A sample model"])
+    files, samples, llm = st.tabs(["A file of yours", "A sample model", "An LLM"])
     with files:
         upload.render(workspace)
     with samples:
         _sample(workspace)
+    with llm:
+        add_llm.render(workspace)
 
 
 def _sample(workspace: Workspace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -21,6 +21,7 @@ from torchsplit_core.sizing.request import (
     SizingRequest,
     TokenLimits,
 )
+from torchsplit_core.sizing.use_cases import USE_CASES
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
@@ -32,23 +33,6 @@ PRECISIONS = (AS_MODEL, "bf16", "fp8", "int8", "int4")
 KV_PRECISIONS = ("16 bits", "fp8")
 
 
-@dataclass(frozen=True, slots=True)
-class UseCase:
-    """Lengths and limits of a typical use: tokens, and ms at the 95th percentile."""
-
-    prompt: int
-    output: int
-    max_ttft_ms: float
-    max_tpot_ms: float
-
-
-USE_CASES: Mapping[str, UseCase] = {
-    "Chat": UseCase(1024, 256, 500.0, 50.0),
-    "Summarising": UseCase(6144, 512, 2000.0, 60.0),
-    "Code": UseCase(2048, 128, 300.0, 30.0),
-    "Reasoning": UseCase(512, 3072, 1000.0, 30.0),
-}
-"""To begin with, each figure editable; answers at 30 to 50 ms a token come faster than people read."""
 OWN = "Own"
 FIRST: Mapping[str, Any] = {
     "model": "llama-3.1-8b", "config": None, "rate": 10.0, "prompt": 1024, "output": 256, "cached": 0, "ttft": 500.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from app.components.field_rows import Column, Edit, Row, field_rows
 from app.plans.inputs.draft_editor import DraftEditor
 from app.plans.inputs.fields import number, whole_number
 from torchsplit_core.llm.published import decoder_names, published_decoder
+from torchsplit_core.sizing.use_cases import USE_CASES
 from torchsplit_core.values import (
     ConstantTokens,
     LlmModel,
@@ -19,23 +19,17 @@ from torchsplit_core.values import (
     PlanRequest,
     TokenCounts,
 )
+from torchsplit_core.values.llm.decoder import DecoderSizes
 from torchsplit_core.values.names import free_name
 
-OWN = "of its own"
-"""The choice of workload for figures that are none of the usual ones."""
-WORKLOADS: Mapping[str, tuple[float, float, float, float | None, float | None]] = {
-    "chat": (1024.0, 256.0, 0.6, 500.0, 50.0),
-    "summarising": (4096.0, 256.0, 0.4, 2000.0, 80.0),
-    "code": (2048.0, 128.0, 0.8, 350.0, 30.0),
-    "reasoning": (512.0, 2048.0, 0.6, 1000.0, 40.0),
-}
-"""Mean tokens of prompts and answers, spread of both, ms to the first token and for each further one: usual figures to
-begin with, chosen."""
-DEFAULT_MODEL = "llama-3.1-8b"
+OWN = "Own"
+"""The choice of use for figures that are none of the usual ones."""
+SPREAD = 0.6
+"""Standard deviation over mean of both lengths of a usual use; chosen."""
 COLUMNS = (
     Column(
-        "workload", "requests like", "choice", quarters=4, options=[(name, name) for name in (*WORKLOADS, OWN)],
-        help="Usual lengths and limits to begin with: chat, summarising, code, reasoning.",
+        "use", "requests like", "choice", quarters=4, options=[(name, name) for name in (*USE_CASES, OWN)],
+        help="Usual lengths and limits to begin with.",
     ),
     Column("prompt_tokens", "prompt, tokens", quarters=2, help="Mean length of a prompt."),
     Column("output_tokens", "answer, tokens", quarters=2, help="Mean length of an answer."),
@@ -73,17 +67,16 @@ def values(llm: LlmModel) -> dict[str, Any]:
     lengths = [_mean_and_cv(tokens) for tokens in (llm.prompt_tokens, llm.output_tokens)]
     if None not in lengths:
         (prompt, cv), (output, _) = (pair for pair in lengths if pair is not None)
-        figures = (prompt, output, cv, llm.max_ttft_ms, llm.max_tpot_ms)
-        workload = next((name for name, usual in WORKLOADS.items() if usual == figures), OWN)
-        shown |= {"workload": workload, "prompt_tokens": prompt, "output_tokens": output, "length_cv": cv}
+        use = next((name for name in USE_CASES if with_use(llm, name) == llm), OWN)
+        shown |= {"use": use, "prompt_tokens": prompt, "output_tokens": output, "length_cv": cv}
     return shown
 
 
 def apply_field(llm: LlmModel, field_edit: Edit) -> LlmModel:
     """The LLM with one field edited."""
     name, label = field_edit.field, LABELS[field_edit.field]
-    if name == "workload":
-        return llm if field_edit.value == OWN else with_workload(llm, str(field_edit.value))
+    if name == "use":
+        return llm if field_edit.value == OWN else with_use(llm, str(field_edit.value))
     if name in ("prompt_tokens", "output_tokens", "length_cv"):
         return _with_length(llm, name, number(field_edit.value, label, empty=0.0) or 0.0)
     if name == "max_num_seqs":
@@ -94,21 +87,21 @@ def apply_field(llm: LlmModel, field_edit: Edit) -> LlmModel:
     return replace(llm, **{name: value})
 
 
-def with_workload(llm: LlmModel, workload: str) -> LlmModel:
-    """The LLM with the usual lengths and limits of a workload."""
-    prompt, output, cv, ttft, tpot = WORKLOADS[workload]
+def with_use(llm: LlmModel, use: str) -> LlmModel:
+    """The LLM with the usual lengths and limits of a use."""
+    usual = USE_CASES[use]
     return replace(
         llm,
-        prompt_tokens=_tokens(prompt, cv),
-        output_tokens=_tokens(output, cv),
-        max_ttft_ms=ttft,
-        max_tpot_ms=tpot,
+        prompt_tokens=_tokens(float(usual.prompt), SPREAD),
+        output_tokens=_tokens(float(usual.output), SPREAD),
+        max_ttft_ms=usual.max_ttft_ms,
+        max_tpot_ms=usual.max_tpot_ms,
     )
 
 
-def new_llm(decoder: str, workload: str = "chat") -> LlmModel:
-    """A published decoder with the usual requests of a workload."""
-    return with_workload(LlmModel(published_decoder(decoder)), workload)
+def new_llm(sizes: DecoderSizes) -> LlmModel:
+    """A decoder with the usual requests of a chat."""
+    return with_use(LlmModel(sizes), "Chat")
 
 
 def add(editor: DraftEditor) -> None:
@@ -121,7 +114,9 @@ def add(editor: DraftEditor) -> None:
     def added(request: PlanRequest, field_edit: Edit) -> PlanRequest:
         decoder = str(field_edit.value["llm"])
         name = free_name(decoder, [model.name for model in request.models])
-        return replace(request, models=(*request.models, PlanModel(name, llm=new_llm(decoder))))
+        return replace(
+            request, models=(*request.models, PlanModel(name, llm=new_llm(published_decoder(decoder))))
+        )
 
     apply = partial(editor.apply_edits, "more LLMs", change=added)
     field_rows("Add an LLM", (column,), [blank], key=editor.key("more LLMs"), stacked=True, on_edits=apply)

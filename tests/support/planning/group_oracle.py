@@ -109,7 +109,8 @@ def _engines(request: PlanRequest, entry: FleetEntry) -> Iterator[tuple[int, int
 
 def _states(request: PlanRequest, entry: FleetEntry) -> Iterator[Unit]:
     """What one GPU can hold: idle slices allowed, equal results once, dominated ones left out."""
-    kind, layouts = gpu_type(entry.type), []
+    kind = gpu_type(entry.type)
+    layouts: list[tuple[str, ...]] = []
     if _may_be_whole(entry):
         layouts.append(("",))
     if kind.profiles and entry.mig is not False:
@@ -122,10 +123,10 @@ def _states(request: PlanRequest, entry: FleetEntry) -> Iterator[Unit]:
     states: set[tuple[Rates, frozenset[int]]] = set()
     for layout in layouts:
         for held in product(*([None, *rates[name]] for name in layout)):
-            total = [0.0] * len(request.models)
+            sums = [0.0] * len(request.models)
             for m, rate in filter(None, held):
-                total[m] += rate
-            states.add((tuple(total), frozenset(m for m, _ in filter(None, held))))
+                sums[m] += rate
+            states.add((tuple(sums), frozenset(m for m, _ in filter(None, held))))
     for total, there in states:
         if not any(
             other != total and members == there and all(map(float.__ge__, other, total))
