@@ -18,6 +18,7 @@ from torchsplit_core.engine_plans.engine_figures import (
 )
 from torchsplit_core.simulation.arrivals import offered_rps
 from torchsplit_core.simulation.continuous.engine_model import prepare_engine_model
+from torchsplit_core.simulation.continuous.largest_rate import BUSY
 from torchsplit_core.simulation.output_statistics import half_width, mean, percentile
 from torchsplit_core.values import (
     EnginePoint,
@@ -30,8 +31,6 @@ from torchsplit_core.values import (
     tenants_on,
 )
 
-SATURATED = 0.999
-"""Part of the capacity from which on times grow without end."""
 ROUNDING = 1e-9
 """Relative part of a limit that rounding may add."""
 
@@ -109,7 +108,7 @@ def _simulated(
     prepared = prepare_engine_model(requests.simulation("llm", servers, count), 0)
     base = offered_rps(requests.arrivals)
     assert base is not None
-    if rate_rps >= SATURATED * prepared.capacity_rps:
+    if rate_rps >= BUSY * prepared.capacity_rps:
         limits = zip(("max_ttft_ms", "max_tpot_ms"), requests.limits, strict=True)
         return CheckedEngines(tuple(name for name, limit in limits if limit is not None))
     runs = [prepared.run(number, rate_rps / base) for number in range(prepared.replications)]

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from torchsplit_core.engine_plans import remembered
 from torchsplit_core.llm.device import engine_device
 from torchsplit_core.llm.memory import BLOCK_TOKENS, engine_memory
 from torchsplit_core.llm.step_times import scaled
@@ -170,6 +171,17 @@ def estimated_point(
     sizes: DecoderSizes, options: LlmEngineOptions, requests: EngineRequests, place: EnginePlace
 ) -> EnginePoint | NoEngine:
     """The engine of these sizes on a place as a point, or why there is none."""
+    name = remembered.name_of(sizes, options, requests, place)
+    known: EnginePoint | NoEngine | None = remembered.load(name, (EnginePoint, NoEngine))
+    if known is None:
+        known = _simulated_point(sizes, options, requests, place)
+        remembered.keep(name, known)
+    return known
+
+
+def _simulated_point(
+    sizes: DecoderSizes, options: LlmEngineOptions, requests: EngineRequests, place: EnginePlace
+) -> EnginePoint | NoEngine:
     fitting = fitting_engine(sizes, options, requests, place)
     if isinstance(fitting, NoEngine):
         return fitting

@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import hashlib
 import json
-import os
 import secrets
 import shutil
 import sqlite3
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchsplit_core.files import read_text, write_text
+from torchsplit_core.files.data_folder import data_folder
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import (
@@ -58,12 +58,8 @@ RUNS_FOLDER = "runs"
 
 
 def default_root() -> Path:
-    """TORCHSPLIT_HOME, or the user's data folder."""
-    home = os.environ.get("TORCHSPLIT_HOME")
-    if home:
-        return Path(home)
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "torchsplit"
+    """The user's data folder."""
+    return data_folder()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ MOST_STEP = 1.5
 """Ratio between a trial and the next, as long as none has exceeded a limit, or none has kept them."""
 NEAR_CAPACITY = 0.7
 """From this share of the closed form's greatest rate on, a trial may exceed the capacity, which is simulated then."""
+BUSY = 0.98
+"""Of the capacity: from here on no limit is surely kept. Runs begin empty, and end before their queues have grown."""
 OVERLOAD = 1.05
 """Times the capacity: a load at which blocks run short, if they are what limits it."""
 APART_RPS = 1e-5
@@ -125,7 +127,8 @@ class _Trials:
 
     def at(self, factor: float) -> LoadedEngines:
         """The engines at this load."""
-        if factor >= NEAR_CAPACITY * self._full and factor * self.rate_rps >= self.prepared.capacity_rps:
+        most = self.prepared.capacity_rps * (BUSY if self.surely and self.limited else 1.0)
+        if factor >= NEAR_CAPACITY * self._full and factor * self.rate_rps >= most:
             return LoadedEngines(factor, factor * self.rate_rps, math.inf, None, 0.0, short_of_blocks=False)
         runs = [self.prepared.run(number, factor) for number in range(self.prepared.replications)]
         return self._loaded(factor, runs)
