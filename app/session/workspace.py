@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from torchsplit_core.isolation import remove_stale_temp_dirs
 from torchsplit_core.values import InputFault, PlanRequest
 from torchsplit_core.workspace import BlobStore, StoreFault, named_results
 from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_root
+
+LONG_S = 1.0
+"""Seconds after which a run that simulated engines begins anew."""
 
 PARAMETER = "workspace"
 """The query parameter and the session key that hold the workspace's id."""
@@ -182,22 +186,29 @@ def read(workspace: Workspace, kind: str, name: str) -> Any:
 
 
 def read_artifact(workspace: Workspace, artifact: Artifact) -> Any:
-    """The value of a stored result, parsed once for all sessions."""
-    return read_content(str(workspace.store.root), artifact.sha256, f"{artifact.kind} {artifact.name}")
+    """The value of a stored result, parsed once for all sessions; the LLMs of a plan request have their engines."""
+    root = str(workspace.store.root)
+    value = read_content(root, artifact.sha256, f"{artifact.kind} {artifact.name}")
+    if not isinstance(value, PlanRequest) or all(model.llm is None for model in value.models):
+        return value
+    begun = time.monotonic()
+    resolved = _with_engines(root, artifact.sha256, value)
+    if time.monotonic() - begun > LONG_S:
+        # Meanwhile a job may have stored a plan that this run has looked for already.
+        st.rerun()
+    return resolved
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def read_content(root: str, sha256: str, _origin: str) -> Any:
-    """The value of a stored file; its hash alone is the key, since equal bytes are equal values.
-
-    The LLMs of a plan request have their engines as points.
-    """
+    """The value of a stored file; its hash alone is the key, since equal bytes are equal values."""
     text = BlobStore(Path(root)).get(sha256, "workspace", _origin).decode()
-    value = read_text(text, origin=_origin)[1]
-    if isinstance(value, PlanRequest) and any(model.llm is not None for model in value.models):
-        with st.spinner("Simulating the engines of its LLMs…"):
-            return workflow.with_engine_points(value)
-    return value
+    return read_text(text, origin=_origin)[1]
+
+
+@st.cache_resource(max_entries=64, show_spinner="Simulating the engines of its LLMs…")
+def _with_engines(root: str, sha256: str, _request: PlanRequest) -> PlanRequest:
+    return workflow.with_engine_points(_request)
 
 
 def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
