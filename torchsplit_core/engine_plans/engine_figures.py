@@ -43,8 +43,9 @@ from torchsplit_core.values import (
 from torchsplit_core.values.llm.decoder import DecoderSizes
 from torchsplit_core.values.simulation.request import Arrivals
 
-REPLICATIONS, LEAST_REQUESTS = 4, 400
-"""Replications of a simulation, and least requests of each for one engine."""
+REPLICATIONS, LEAST_REQUESTS = 5, 1000
+"""Replications of a simulation, and least requests of each for one engine: with fewer an engine that waits for blocks
+seems to carry rates at which its queue grows in a longer run."""
 MOST_REMEMBERED = 4096
 ROUNDS, CLOSE = 8, 1.02
 """Most searches for the steps with which an engine gives a measured rate, and how far above it they may end."""

@@ -160,13 +160,13 @@ def _listed(places: Sequence[str]) -> str:
 
 
 def unreachable_limits(request: PlanRequest) -> tuple[Conflict, ...]:
-    """A conflict for each LLM with a minimum of which every engine that fits breaks a limit with a request alone.
-
-    It names the least limit that works.
+    """A conflict for each LLM of which every engine that fits breaks a limit with a request alone, if it has a minimum
+    or no other model has a point. It names the least limit that works.
     """
     conflicts = []
+    has_points = any(model.points for model in with_engine_points(request).models)
     for model in request.models:
-        if model.llm is None or not model.min_throughput_rps:
+        if model.llm is None or (has_points and not model.min_throughput_rps):
             continue
         engines = llm_engines(request, model.llm)
         alone = [item for item in engines.missing if item.alone_ms is not None]

@@ -122,13 +122,17 @@ class _Trials:
         return self.model.max_ttft_ms is not None or self.model.max_tpot_ms is not None
 
     @property
+    def _most_rps(self) -> float:
+        """From here on a load counts as not stable."""
+        return self.prepared.capacity_rps * (BUSY if self.surely and self.limited else 1.0)
+
+    @property
     def _engines(self) -> int:
         return sum(server.count for server in self.prepared.servers)
 
     def at(self, factor: float) -> LoadedEngines:
         """The engines at this load."""
-        most = self.prepared.capacity_rps * (BUSY if self.surely and self.limited else 1.0)
-        if factor >= NEAR_CAPACITY * self._full and factor * self.rate_rps >= most:
+        if factor >= NEAR_CAPACITY * self._full and factor * self.rate_rps >= self._most_rps:
             return LoadedEngines(factor, factor * self.rate_rps, math.inf, None, 0.0, short_of_blocks=False)
         runs = [self.prepared.run(number, factor) for number in range(self.prepared.replications)]
         return self._loaded(factor, runs)
@@ -191,7 +195,7 @@ class _Trials:
         """Where the closed form meets the limits, scaled to give the known times at their load."""
         if math.isinf(known.ttft_ms):
             # Just below the capacity, which is known then.
-            return self.prepared.capacity_rps / self.rate_rps / math.sqrt(WITHIN)
+            return self._most_rps / self.rate_rps / math.sqrt(WITHIN)
         scaled = self._closed_form.like(known.rate_rps / self._engines, known.ttft_ms, known.tpot_ms)
         state = scaled.within(self.model.max_ttft_ms, self.model.max_tpot_ms)
         return LEAST_SHARE * self._full if state is None else state.rate_rps * self._engines / self.rate_rps
