@@ -18,6 +18,7 @@ from torchsplit_core.values import (
     ConstantTokens,
     EnginePoint,
     FleetEntry,
+    InputFault,
     LlmModel,
     LognormalTokens,
     PlanModel,
@@ -69,6 +70,12 @@ def test_an_engine_alone_passes_the_plans_check_at_its_rate(llm):
     checked = check_model(request, request.models[0], (point.engine,), point.throughput_rps)
     assert checked.broken == ()
     assert checked.tpot_ms is not None
+
+
+def test_an_llm_that_fits_nowhere_is_refused_with_what_it_lacks():
+    large = replace(LLM, config=published_decoder("Llama-3.1-70B"))
+    with pytest.raises(InputFault, match=r"no engine fits on this fleet\. chat: .*weights of 131 GiB"):
+        workflow.plan(PlanRequest(FLEET, (PlanModel("chat", llm=large),)))
 
 
 def test_without_any_engine_within_the_limits_the_least_limit_is_named_with_or_without_a_minimum():

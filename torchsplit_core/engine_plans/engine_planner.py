@@ -21,6 +21,7 @@ from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.request.objective import level_count
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
+    InputFault,
     InternalFault,
     PlanModel,
     PlannedGpu,
@@ -55,8 +56,8 @@ def plan_with_engines(
 ) -> PlanOutcome:
     """The verified outcome of a request with LLMs. `planner` plans a request whose LLMs have points.
 
-    Raises InputFault if the request is not valid. Without a plan that keeps the limits of every LLM the outcome has no
-    GPUs and says which limit breaks.
+    Raises InputFault if the request is not valid, or no model has a point or an engine on the fleet. Without a plan
+    that keeps the limits of every LLM the outcome has no GPUs and says which limit breaks.
     """
     began = time.perf_counter()
     resolved = with_engine_points(request, lambda share, text: progress(RESOLVED_SHARE * share, text))
@@ -65,6 +66,9 @@ def plan_with_engines(
     if conflicts:
         statistics = PlanStatistics(0.0, time.perf_counter() - began, 0.0, "simulation")
         return replace(no_plan(resolved, "infeasible", statistics, notes), conflicts=conflicts)
+    if notes and not any(model.points for model in resolved.models):
+        remedy = "Offer larger GPUs, or groups of GPUs without MIG: 4xH100-SXM5-80GB:either."
+        raise InputFault("gpus", f"no engine fits on this fleet. {notes[0].removesuffix('.')}", remedy)
     progress(RESOLVED_SHARE, "planning")
     bound = planner(resolved)
     bound = replace(bound, warnings=tuple(dict.fromkeys((*bound.warnings, *notes))))

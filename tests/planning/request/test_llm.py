@@ -9,12 +9,15 @@ from torchsplit_core.values import (
     ConstantTokens,
     FleetEntry,
     InputFault,
+    ListedTokens,
     LlmModel,
     LlmPoint,
+    LognormalTokens,
     PlanModel,
     PlanRequest,
     Point,
     Stage,
+    TraceArrivals,
     Variant,
 )
 from torchsplit_core.values.llm.decoder import DecoderSizes
@@ -59,6 +62,39 @@ def test_an_llm_in_place_of_variants_is_valid():
 def test_what_is_wrong_with_an_llm_is_named(llm, said):
     with pytest.raises(InputFault, match=said):
         validate(asked(llm))
+
+
+@pytest.mark.parametrize(
+    ("llm", "said"),
+    [
+        (replace(CHAT, prompt_tokens=ConstantTokens(0)), "llm.prompt_tokens.value: is 0"),
+        (replace(CHAT, output_tokens=ListedTokens((5, 0))), r"llm.output_tokens.values\[1\]: is 0"),
+        (replace(CHAT, cached_prompt_tokens=ConstantTokens(-1)), "cached_prompt_tokens.value: is -1"),
+        (replace(CHAT, output_tokens=LognormalTokens(128.0, 0.0)), "llm.output_tokens.cv: is 0"),
+        (replace(CHAT, prompt_tokens=ConstantTokens(8065)), "requests of 8,193 tokens, and llm.config"),
+        (replace(CHAT, engine=LlmEngineOptions(max_model_len=600)), "requests of 640 tokens, and llm.engine"),
+        (replace(CHAT, arrivals=TraceArrivals((1.0,))), "llm.arrivals: have one time alone"),
+        (replace(CHAT, arrivals=TraceArrivals((2.0, 2.0))), "llm.arrivals: have one time alone"),
+    ],
+)
+def test_requests_that_no_engine_could_take_are_named(llm, said):
+    with pytest.raises(InputFault, match=said):
+        validate(asked(llm))
+
+
+def test_listed_lengths_meet_by_their_index():
+    # Of 4 prompts and 2 outputs the long ones never meet; of 3 prompts and 2 outputs all do.
+    apart = replace(
+        CHAT, prompt_tokens=ListedTokens((8000, 10, 100, 10)), output_tokens=ListedTokens((100, 8000))
+    )
+    validate(asked(apart))
+    with pytest.raises(InputFault, match="requests of 16,000 tokens"):
+        validate(asked(replace(apart, prompt_tokens=ListedTokens((8000, 10, 10)))))
+    validate(
+        asked(
+            replace(CHAT, prompt_tokens=LognormalTokens(9000.0, 0.5), cached_prompt_tokens=ConstantTokens(0))
+        )
+    )
 
 
 def test_limits_of_other_models_are_not_those_of_an_llm():

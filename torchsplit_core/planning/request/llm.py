@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.values import (
     WHOLE_GPU,
+    ConstantTokens,
     EnginePoint,
     InputFault,
+    ListedTokens,
     LlmModel,
     LlmPoint,
+    LognormalTokens,
     PlanModel,
     PlanRequest,
+    TokenCounts,
+    TraceArrivals,
     profile_words,
 )
 from torchsplit_core.values.errors import suggestion
@@ -45,6 +52,13 @@ def check_llm(where: str, model: PlanModel) -> None:
         )
     _check_sizes(where, llm)
     _check_options(where, llm)
+    _check_lengths(where, llm)
+    if isinstance(llm.arrivals, TraceArrivals) and len(set(llm.arrivals.times_s)) < 2:
+        raise InputFault(
+            f"{where}.arrivals",
+            "have one time alone, which is no rate",
+            "Give times that differ, or leave the arrivals out: Poisson at demand_rps.",
+        )
     for number, point in enumerate(llm.points):
         _check_point(f"{where}.points[{number}]", llm, point)
     keys = [(point.gpu_type, point.profile, point.tensor_parallel) for point in llm.points]
@@ -80,6 +94,50 @@ def _check_sizes(where: str, llm: LlmModel) -> None:
             raise InputFault(
                 f"{where}.{name}", "is missing", 'Give for example {"kind": "constant", "value": 512}.'
             )
+
+
+def _check_lengths(where: str, llm: LlmModel) -> None:
+    """Tokens are 1 or more (of the cached ones 0), and the longest request that is not drawn fits into the context."""
+    for name in ("prompt_tokens", "output_tokens", "cached_prompt_tokens"):
+        tokens = getattr(llm, name)
+        if tokens is not None:
+            _check_tokens(f"{where}.{name}", tokens, least=0 if name == "cached_prompt_tokens" else 1)
+    if llm.config is None or llm.prompt_tokens is None or llm.output_tokens is None:
+        return
+    contexts = {"llm.config": llm.config.max_model_len, "llm.engine": llm.engine.max_model_len}
+    needed = _longest_request(llm.prompt_tokens, llm.output_tokens)
+    for source, most in contexts.items():
+        if most is not None and needed > most:
+            raise InputFault(
+                where,
+                f"has requests of {needed:,} tokens, and {source}.max_model_len is {most:,}",
+                "Shorten the prompt_tokens or output_tokens, or name an LLM with a longer context.",
+            )
+
+
+def _check_tokens(where: str, tokens: TokenCounts, *, least: int) -> None:
+    if isinstance(tokens, LognormalTokens):
+        check_number(f"{where}.mean", tokens.mean, positive=True)
+        check_number(f"{where}.cv", tokens.cv, positive=True)
+    elif isinstance(tokens, ConstantTokens):
+        check_whole(f"{where}.value", tokens.value, least=least, most=MOST_TOKENS)
+    else:
+        for number, value in enumerate(tokens.values):
+            check_whole(f"{where}.values[{number}]", value, least=least, most=MOST_TOKENS)
+
+
+def _longest_request(prompt: TokenCounts, output: TokenCounts) -> int:
+    """Most tokens of a request whose lengths are given; drawn ones count as 1, since longer ones are cut.
+
+    Request i has the i-th entry of each list, modulo its length.
+    """
+    prompts, outputs = (
+        tokens.values if isinstance(tokens, ListedTokens) else (getattr(tokens, "value", 1),)
+        for tokens in (prompt, output)
+    )
+    common = math.gcd(len(prompts), len(outputs))
+    # Entries meet whose indices are equal modulo the common divisor of the lengths.
+    return max(max(prompts[part::common]) + max(outputs[part::common]) for part in range(common))
 
 
 def _check_options(where: str, llm: LlmModel) -> None:
