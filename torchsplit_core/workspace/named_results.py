@@ -82,7 +82,7 @@ def store_outcome(workspace: Workspace, name: str, request: Request, outcome: Ou
     """
     row = _OUTCOME_KINDS[type(outcome)]
     sha256 = sha256_of(workspace, row.request_kind, name)
-    if not sha256 or workspace.get(row.request_kind, name) != request:
+    if not sha256 or not _is_stored(workspace.get(row.request_kind, name), request):
         return
     workspace.put(row.kind, name, outcome)
     if row.setting:
@@ -91,6 +91,15 @@ def store_outcome(workspace: Workspace, name: str, request: Request, outcome: Ou
         from torchsplit_core.workspace.versions import VersionStore
 
         VersionStore(workspace, name).save("")
+
+
+def _is_stored(stored: Request, request: Request) -> bool:
+    """Whether a request is the stored one; a plan request may have the engines of its LLMs by now."""
+    if isinstance(stored, PlanRequest) and isinstance(request, PlanRequest):
+        from torchsplit_core.planning.request.hash import request_hash
+
+        return request_hash(stored) == request_hash(request)
+    return stored == request
 
 
 def is_current(workspace: Workspace, name: str, request: Request, outcome: Outcome) -> bool:
