@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from torchsplit_core.hardware.host_state.assignment import FleetMatching
+from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
 from torchsplit_core.values import HostState, InputFault, PlanOutcome, quoted
 
 
 def names_by_plan(plan: PlanOutcome, state: HostState) -> dict[str, str]:
     """By GPU of the state the GPU of the plan that it comes nearest to; empty where the plan does not fit there."""
+    state = with_common_groups(state, plan.gpus)
     for assignment in FleetMatching(plan, state, evict=True).assignments():
         return {match.host.id: match.target.id for match in assignment.matches if match.target is not None}
     return {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.host_state.assignment import Match, is_mig_on
-from torchsplit_core.hardware.host_state.validity import has_mig, tenant_key
+from torchsplit_core.hardware.host_state.validity import has_mig, member_key
 from torchsplit_core.transition.times import ChangeTimes
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -155,11 +155,11 @@ def _mode_action(match: Match, kind: GpuType) -> StepAction | None:
 
 def _without(tenants: Sequence[Tenant], others: Sequence[Tenant]) -> tuple[Tenant, ...]:
     """Those of `tenants` that `others` lack, counted."""
-    left: Counter[Hashable] = Counter(map(tenant_key, others))
+    left: Counter[Hashable] = Counter(map(member_key, others))
     missing = []
     for tenant in tenants:
-        if left[tenant_key(tenant)]:
-            left[tenant_key(tenant)] -= 1
+        if left[member_key(tenant)]:
+            left[member_key(tenant)] -= 1
         else:
             missing.append(tenant)
     return tuple(missing)

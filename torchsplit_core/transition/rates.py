@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
+from torchsplit_core.hardware.host_state.validity import engine_group
 from torchsplit_core.values import PlanRequest, Tenant, TransitionStep
 
 StageKey = tuple[str, str, str]
@@ -13,17 +14,21 @@ StageKey = tuple[str, str, str]
 
 
 class Running:
-    """The tenants that run: requests/s of each one by its stage."""
+    """The tenants that run: requests/s of each one by its stage.
+
+    An engine on several GPUs gives its requests/s where its tenants run on all of them, and none where one lacks.
+    """
 
     def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
         self.rates: dict[StageKey, tuple[float, ...]] = {}
+        self.members: dict[tuple[StageKey, str], int] = {}
         for tenant in tenants:
             self._add(tenant)
 
     def copy(self) -> Running:
         """One that changes by itself."""
         copied = Running()
-        copied.rates = dict(self.rates)
+        copied.rates, copied.members = dict(self.rates), dict(self.members)
         return copied
 
     def apply(self, step: TransitionStep) -> set[str]:
@@ -33,14 +38,28 @@ class Running:
             if step.action == "start":
                 self._add(tenant)
             elif step.action == "stop":
-                rates = list(self.rates[_stage_key(tenant)])
-                rates.remove(tenant.throughput_rps)
-                self.rates[_stage_key(tenant)] = tuple(rates)
+                self._remove(tenant)
         return {tenant.model for tenant in tenants}
 
     def _add(self, tenant: Tenant) -> None:
-        key = _stage_key(tenant)
-        self.rates[key] = (*self.rates.get(key, ()), tenant.throughput_rps)
+        if self._count(tenant, 1) == tenant.gpus:
+            key = _stage_key(tenant)
+            self.rates[key] = (*self.rates.get(key, ()), tenant.throughput_rps * tenant.gpus)
+
+    def _remove(self, tenant: Tenant) -> None:
+        if self._count(tenant, -1) == tenant.gpus - 1:
+            rates = list(self.rates[_stage_key(tenant)])
+            rates.remove(tenant.throughput_rps * tenant.gpus)
+            self.rates[_stage_key(tenant)] = tuple(rates)
+
+    def _count(self, tenant: Tenant, change: int) -> int:
+        """GPUs on which the tenant runs after one comes or goes."""
+        group = engine_group(tenant)
+        if group is None:
+            return max(change, 0)
+        key = _stage_key(tenant), group
+        self.members[key] = self.members.get(key, 0) + change
+        return self.members[key]
 
 
 class Throughputs:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.gpu_ids import host_of
 from torchsplit_core.hardware.host_state.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
-from torchsplit_core.hardware.host_state.validity import check_state, has_mig
+from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
+from torchsplit_core.hardware.host_state.validity import check_state, engine_group, has_mig
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs, timelines
@@ -34,6 +36,10 @@ from torchsplit_core.values import (
 MOST_ORDERED = 12
 """Parts up to which assignments of equal value are compared by what they lose, and bridges are tried in every order."""
 MOST_BRIDGES = 8
+_SPLIT_GROUPS = (
+    "every way that leaves most as it is gives an engine GPUs of several hosts; "
+    "plan from this state (plan --current), which gives each GPU the host's own id"
+)
 
 
 def plan_transition(
@@ -62,6 +68,7 @@ def plan_transition(
             problem = f"has no model {quoted(min(missing))}, which the plan has"
             raise InputFault("request", problem, "Pass the request that the plan answers.")
     check_state(state)
+    state = with_common_groups(state, plan.gpus)
     searched = _Search(plan, state, request, times or ChangeTimes(), evict_foreign)
     outcome = searched.best(prefer_loss)
     fault = transition_fault(plan, state, outcome)
@@ -97,12 +104,13 @@ class _Search:
     def best(self, prefer_loss: bool) -> Transition:
         """The best transition, with what is proven of it."""
         matching = FleetMatching(self.plan, self.state, evict=self.evict)
-        first = next(matching.assignments(), None)
+        first = next(filter(_keeps_groups, matching.assignments()), None)
         if first is None:
-            return Transition("infeasible", 0, 0, 0, None, message="; ".join(matching.obstacles()))
+            message = "; ".join(matching.obstacles()) or _SPLIT_GROUPS
+            return Transition("infeasible", 0, 0, 0, None, message=message)
         chosen = self._candidate(first)
         if len(chosen.order.parts) <= MOST_ORDERED:
-            for assignment in matching.assignments(touched=not prefer_loss):
+            for assignment in filter(_keeps_groups, matching.assignments(touched=not prefer_loss)):
                 candidate = self._candidate(assignment)
                 if candidate.order.value < chosen.order.value:
                     chosen = candidate
@@ -203,6 +211,19 @@ def _demands(
     }
 
 
+def _keeps_groups(assignment: FleetAssignment) -> bool:
+    """Whether each engine on several GPUs gets GPUs of one host."""
+    hosts: dict[str, str | None] = {}
+    return all(
+        hosts.setdefault(group, host_of(match.host.id)) == host_of(match.host.id)
+        for match in assignment.matches
+        if match.target is not None
+        for item in match.target.slices
+        for tenant in item.tenants
+        if (group := engine_group(tenant)) is not None
+    )
+
+
 def _is_free(match: Match) -> bool:
     return match.target is None and not match.host.instances
 
@@ -213,6 +234,8 @@ def _can_bridge(part: ChangePart, spare: StateGpu) -> bool:
         return False
     if part.steps[0].gpu == spare.id:
         return False  # bridged already
+    if any(tenant.gpus > 1 for item in part.removed for tenant in item.planned_tenants):
+        return False  # one GPU does not hold an engine on several
     if not has_mig(gpu_type(spare.type)):
         return True
     is_whole = any(item.profile == WHOLE_GPU for item in part.removed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchsplit_core.hardware.host_state.validity import engine_group
 from torchsplit_core.transition.rates import Running, Throughputs, Timeline, timelines
 from torchsplit_core.values import HostState, PlanRequest, StateGpu, StateInstance, Transition
 
@@ -12,7 +13,23 @@ def throughput_over_time(
     state: HostState, outcome: Transition, request: PlanRequest | None = None
 ) -> dict[str, Timeline]:
     """By model, its throughput during the steps; `request` as for `plan_transition`."""
-    before = [tenant for gpu in state.gpus for item in gpu.instances for tenant in item.planned_tenants]
+    names = {
+        gpu: group
+        for gpu, tenants in (
+            *((gpu.host_gpu, item.tenants) for gpu in outcome.mapping for item in gpu.instances),
+            *((step.gpu, step.tenants) for step in outcome.steps if step.action == "stop"),
+        )
+        for tenant in tenants
+        if (group := engine_group(tenant)) is not None
+    }  # a transition names groups anew: an engine that goes by its stop, one that stays by the plan
+    before = [
+        tenant
+        if tenant.engine is None or tenant.engine.group is None
+        else replace(tenant, engine=replace(tenant.engine, group=names[gpu.id]))
+        for gpu in state.gpus
+        for item in gpu.instances
+        for tenant in item.planned_tenants
+    ]
     after = [tenant for gpu in outcome.mapping for item in gpu.instances for tenant in item.tenants]
     return timelines(outcome.steps, Throughputs((*before, *after), request), Running(before))
 

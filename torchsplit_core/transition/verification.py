@@ -7,7 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.hardware.host_state.validity import tenant_key
+from torchsplit_core.hardware.gpu_ids import host_of
+from torchsplit_core.hardware.host_state.validity import engine_group, member_key
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -59,7 +60,7 @@ def transition_fault(plan: PlanOutcome, state: HostState, outcome: Transition) -
         fault = _do(gpus[step.gpu], step)
         if fault is not None:
             return f"step {number} ({step.action} on {step.gpu}): {fault}"
-    return _end_fault(plan, gpus, outcome) or _count_fault(gpus, outcome)
+    return _end_fault(plan, gpus, outcome) or _group_fault(gpus) or _count_fault(gpus, outcome)
 
 
 def _gpu(gpu: StateGpu) -> _Gpu:
@@ -69,7 +70,7 @@ def _gpu(gpu: StateGpu) -> _Gpu:
     instances = {
         (item.profile, item.start): _Instance(
             list(item.tenants or ()),
-            Counter(map(tenant_key, item.planned_tenants)),
+            Counter(map(member_key, item.planned_tenants)),
             is_old=True,
             is_foreign=item.foreign is not None,
         )
@@ -109,11 +110,11 @@ def _stop(instance: _Instance, step: TransitionStep) -> str | None:
     for tenant in step.tenants:
         if isinstance(tenant, ForeignTenant) and not instance.tenants:
             continue
-        keys = [tenant_key(item) for item in instance.tenants]
-        if tenant_key(tenant) not in keys:
+        keys = [member_key(item) for item in instance.tenants]
+        if member_key(tenant) not in keys:
             return "a tenant does not run there"
-        del instance.tenants[keys.index(tenant_key(tenant))]
-        instance.untouched[tenant_key(tenant)] -= 1
+        del instance.tenants[keys.index(member_key(tenant))]
+        instance.untouched[member_key(tenant)] -= 1
     return None
 
 
@@ -156,8 +157,25 @@ def _end_fault(plan: PlanOutcome, gpus: dict[str, _Gpu], outcome: Transition) ->
     return None
 
 
+def _group_fault(gpus: dict[str, _Gpu]) -> str | None:
+    """An engine on several GPUs needs them on one host, and starts anew on all of them or on none."""
+    members: dict[str, list[tuple[str, bool]]] = {}
+    for name, gpu in gpus.items():
+        for instance in gpu.instances.values():
+            for tenant in instance.tenants:
+                group = engine_group(tenant)
+                if group is not None:
+                    members.setdefault(group, []).append((name, instance.untouched[member_key(tenant)] > 0))
+    for group, ends in members.items():
+        if len({host_of(name) for name, _ in ends}) > 1:
+            return f"the GPUs of the engine {group} are of several hosts"
+        if len({untouched for _, untouched in ends}) > 1:
+            return f"the engine {group} starts anew on some of its GPUs only"
+    return None
+
+
 def _content(item: PlannedSlice, start: int) -> Hashable:
-    return item.profile, start, tuple(sorted(map(repr, map(tenant_key, item.tenants))))
+    return item.profile, start, tuple(sorted(map(repr, map(member_key, item.tenants))))
 
 
 def _count_fault(gpus: dict[str, _Gpu], outcome: Transition) -> str | None:

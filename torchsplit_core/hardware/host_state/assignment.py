@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.host_state.pairing import GpuPairing, Slices, pair_gpus, slices_of
-from torchsplit_core.hardware.host_state.validity import has_mig, tenant_key
+from torchsplit_core.hardware.host_state.validity import has_mig, member_key
 from torchsplit_core.values import WHOLE_GPU, HostState, PlannedGpu, PlanOutcome, StateGpu
 
 MOST_ALTERNATIVES = 200
@@ -230,7 +230,7 @@ class _TypeProblem:
 def _content(host: StateGpu) -> Hashable:
     """What makes GPUs of a host alike: all but names, UUIDs and figures of tenants."""
     items = (
-        (item.profile, item.start, item.foreign, tuple(map(tenant_key, item.tenants or ())))
+        (item.profile, item.start, item.foreign, tuple(map(member_key, item.tenants or ())))
         for item in host.instances
     )
     return host.mig_enabled, tuple(items)

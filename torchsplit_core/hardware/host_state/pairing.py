@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.hardware.host_state.validity import tenant_key
+from torchsplit_core.hardware.host_state.validity import member_key
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import GpuType, PlacedProfile, PlannedSlice, StateInstance
 
@@ -51,7 +51,7 @@ def slices_of(items: Sequence[PlannedSlice | StateInstance]) -> Slices:
         tenants = item.tenants
         if isinstance(item, StateInstance):
             tenants = None if item.foreign else item.planned_tenants
-        counts = None if tenants is None else Counter(map(tenant_key, tenants))
+        counts = None if tenants is None else Counter(map(member_key, tenants))
         listed.append((item.profile, item.start, counts))
         keys[item.profile].update(counts or ())
     return Slices(tuple(listed), {profile: frozenset(names) for profile, names in keys.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
@@ -24,7 +25,8 @@ SHARE_DIGITS = 9
 
 
 def tenant_key(tenant: Tenant | ForeignTenant) -> Hashable:
-    """What makes a running tenant the planned one: model, variant, stage, batch size, processes and share."""
+    """What makes a running tenant the planned one: model, variant, stage, batch size, processes, share, and its engine
+    but for the name of its group."""
     if isinstance(tenant, ForeignTenant):
         return tenant.foreign
     return (
@@ -34,7 +36,21 @@ def tenant_key(tenant: Tenant | ForeignTenant) -> Hashable:
         tenant.batch_size,
         tenant.processes,
         round(tenant.share, SHARE_DIGITS),
+        None if tenant.engine is None else replace(tenant.engine, group=None),
     )
+
+
+def member_key(tenant: Tenant | ForeignTenant) -> Hashable:
+    """`tenant_key`, and of an engine on several GPUs its group: it stays only if all its GPUs do.
+
+    For states and plans whose groups have common names (`engine_groups.py`).
+    """
+    return tenant_key(tenant), engine_group(tenant)
+
+
+def engine_group(tenant: Tenant | ForeignTenant) -> str | None:
+    """The group of GPUs that the tenant's engine takes; None for a tenant of one GPU."""
+    return None if isinstance(tenant, ForeignTenant) or tenant.engine is None else tenant.engine.group
 
 
 def has_mig(kind: GpuType) -> bool:
