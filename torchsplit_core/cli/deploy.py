@@ -119,7 +119,8 @@ def _deploy(options: argparse.Namespace) -> int:
             notice = (
                 f"has no source; {image.image} stands in its place. Name its image with --image {name}=IMAGE."
                 if image.llm is None
-                else f"has no source, so vLLM gets SET-ME/{name}. Write hf:ORG/NAME or a folder into its source."
+                else f"has no source that vLLM loads; SET-ME/{name} stands in its place. "
+                "Write hf:ORG/NAME or the full path of a folder into its models[].source."
             )
             print(f"{name}: {notice}", file=sys.stderr)
     return 0

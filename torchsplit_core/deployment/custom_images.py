@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels
-from torchsplit_core.deployment.vllm import ENTRY_POINT, IMAGE, arguments, model_id
+from torchsplit_core.deployment.vllm import ENTRY_POINT, IMAGE, arguments, cores, model_folder, model_id
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -85,6 +85,21 @@ class ImageContainer:
         if self.is_vllm and self.image.llm is not None:
             return arguments(self.image.llm, self.tenant, port)
         return self.image.command
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of the model that vLLM loads, for the container at the same path; None of one by name."""
+        return model_folder(self.image.llm) if self.is_vllm and self.image.llm is not None else None
+
+    @property
+    def shared_memory_gib(self) -> int:
+        """GPUs that share layers exchange them through it where they have no link of their own."""
+        return 1 if len(self.gpus) == 1 else 8
+
+    @property
+    def busy_cores(self) -> int:
+        """Cores that a scheduler has to give it."""
+        return cores(self.tenant) if self.is_vllm else self.tenant.processes
 
     @property
     def cores(self) -> str | None:

@@ -168,7 +168,7 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
     if name in FILE_FORMATS:
         omitted = [entry for entry in served if entry[2].model in images]
         names = ", ".join(dict.fromkeys(tenant.model for *_, tenant in omitted))
-        text = f"what runs in an image of its own, since this format runs model files ({names})"
+        text = f"what runs in an image of its own, an engine of an LLM too: this format runs model files ({names})"
     elif name in WHOLE_SLICE_FORMATS:
         omitted = [entry for entry in served if entry[2].model in images and len(entry[1].tenants) > 1]
         names = ", ".join(

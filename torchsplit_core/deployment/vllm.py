@@ -7,21 +7,36 @@ from torchsplit_core.values import PlanModel, Tenant
 IMAGE = "vllm/vllm-openai:v0.28.0"
 ENTRY_POINT = ("vllm", "serve")
 """Named, since which entry point the image has, and how it takes the model, changed between versions."""
-READY_PATH, LIVE_PATH, METRICS_PATH = "/v1/models", "/health", "/metrics"
-"""The models are listed once the weights are loaded; /health answers earlier."""
+STARTED_PATH, HEALTH_PATH = "/v1/models", "/health"
+"""The first lists the model once its weights are loaded; the second fails once the engine has died."""
 STARTUP_S = 1800
 """Most seconds until an engine has loaded its weights."""
 UNKNOWN_MODEL = "SET-ME/{name}"
 """Of an LLM whose source the request does not name."""
+TOKEN = "HF_TOKEN"
+"""The variable with the reader's token for models that Hugging Face gives to some only."""
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""vLLM's names. A quantised checkpoint says itself what it is."""
+_FRONT_CORES = 2
+"""Cores of an engine's front and scheduler, beside one for each GPU, as vLLM's documentation counts them."""
 NOT_MODELLED = "speculative decoding, LoRA, prefill apart from decode, groups of GPUs over several nodes"
 
 
 def model_id(model: PlanModel) -> str | None:
-    """What vLLM loads: `hf:ORG/NAME` as ORG/NAME, or a folder; None where the request has no source."""
-    source = model.source
-    if source is None or source.startswith(("library:", "import:")):
-        return None
-    return source.removeprefix("hf:")
+    """What vLLM loads: `hf:ORG/NAME` as ORG/NAME, or the full path of a folder; None where the source is neither."""
+    source = model.source or ""
+    return source.removeprefix("hf:") if source.startswith("hf:") else model_folder(model)
+
+
+def model_folder(model: PlanModel) -> str | None:
+    """The folder with the model, which a container needs at the same path; None of a model by name."""
+    source = model.source or ""
+    return source if source.startswith("/") else None
+
+
+def cores(tenant: Tenant) -> int:
+    """Cores that the engine of a tenant keeps busy."""
+    return tenant.gpus + _FRONT_CORES
 
 
 def arguments(model: PlanModel, tenant: Tenant, port: int) -> tuple[str, ...]:
@@ -36,11 +51,12 @@ def arguments(model: PlanModel, tenant: Tenant, port: int) -> tuple[str, ...]:
         "max-num-seqs": engine.max_num_seqs,
         "max-num-batched-tokens": engine.max_num_batched_tokens,
         "gpu-memory-utilization": f"{llm.engine.gpu_memory_utilization:g}",
-        "block-size": engine.block_tokens,
     }
     longest = llm.engine.max_model_len or engine.max_model_len
     if longest is not None:
         options["max-model-len"] = longest
+    if llm.config is not None and llm.config.dtype in _DTYPES:
+        options["dtype"] = _DTYPES[llm.config.dtype]
     if llm.config is not None and llm.config.kv_dtype == "fp8":
         options["kv-cache-dtype"] = "fp8"
     texts = [text for name, value in options.items() for text in (f"--{name}", str(value))]

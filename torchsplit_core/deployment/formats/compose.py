@@ -11,7 +11,7 @@ from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_var
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT, image_name
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.vllm import READY_PATH, STARTUP_S
+from torchsplit_core.deployment.vllm import HEALTH_PATH, STARTUP_S, TOKEN
 from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
@@ -19,7 +19,7 @@ from torchsplit_core.values import PlanOutcome
 ROUTER = "router"
 """The service with the address of all models. No server has this label: theirs name a GPU."""
 
-_VLLM_READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}{READY_PATH}', timeout=4)"
+_VLLM_READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}{HEALTH_PATH}', timeout=4)"
 _READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{ROUTER_PORT}/v2/health/ready', timeout=4)"
 
 
@@ -123,13 +123,21 @@ def _container(container: ImageContainer) -> Mapping[str, object]:
             "test": ["CMD", "python3", "-c", _VLLM_READY],
             "interval": "10s", "timeout": "5s", "retries": 3, "start_period": f"{STARTUP_S}s",
         }  # fmt: skip
+    if container.folder is not None:
+        folder = _literal(container.folder)
+        service["volumes"] = [{"type": "bind", "source": folder, "target": folder, "read_only": True}]
+    environment: dict[str, str | None] = {
+        key: _literal(value) for key, value in container.environment().items()
+    }
+    if container.is_vllm:
+        environment[TOKEN] = None  # the reader's, where it is set
     return service | {
         "restart": "unless-stopped",
         "stop_grace_period": "45s",
         "security_opt": ["no-new-privileges:true"],
-        "environment": {key: _literal(value) for key, value in container.environment().items()},
+        "environment": environment,
         "ports": [f"{container.port}:{PORT}"],
-        "shm_size": "1gb" if len(container.gpus) == 1 else "8gb",
+        "shm_size": f"{container.shared_memory_gib}gb",
         **_devices(container),
     }
 

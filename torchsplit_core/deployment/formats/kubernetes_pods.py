@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torchsplit_core.deployment.custom_images import ImageContainer
 from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.safe_text import one_line
-from torchsplit_core.deployment.vllm import LIVE_PATH, READY_PATH, STARTUP_S
+from torchsplit_core.deployment.vllm import HEALTH_PATH, STARTED_PATH, STARTUP_S, TOKEN
 from torchsplit_core.deployment.workload import ROUTER_PORT, ServerKind, Workload
 from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.confidence.formatting import format_tenant
@@ -34,9 +34,8 @@ PROMETHEUS_ANNOTATIONS = {
     "prometheus.io/port": str(ROUTER_PORT),
     "prometheus.io/path": "/metrics",
 }
-_SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
-_SHARED_MEMORY_OF_GROUP = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
-"""GPUs that share layers exchange them through it where they have no link of their own."""
+TOKEN_SECRET = "torchsplit-hugging-face"
+"""A Secret of the reader's, with the key `token`, for models that Hugging Face gives to some only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def server_deployment(
     if kind.needs_mps:
         environment["TORCHSPLIT_MPS"] = "1"
     pod = image_pod(workload, environment, placement.resources, mounts)
-    pod["volumes"] = [{"name": "plan", "configMap": {"name": kind.label}}, _SHARED_MEMORY]
+    pod["volumes"] = [{"name": "plan", "configMap": {"name": kind.label}}, _shared_memory(1)]
     annotations = _annotations(workload, kind.gpu_type, kind.tenants)
     return _slice_deployment(
         workload,
@@ -118,36 +117,46 @@ def container_deployment(
     workload: Workload, first: ImageContainer, name: str, replicas: int, placement: PodPlacement
 ) -> Mapping[str, object]:
     """Containers like `first` of a custom image: ready when the port answers; only its author knows its privileges."""
-    probe: dict[str, object] = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
-    failures, live = 120, {}
+
+    def probe(path: str, period_s: int, failures: int) -> dict[str, object]:
+        look = (
+            {"httpGet": {"path": path, "port": "http"}} if first.is_vllm else {"tcpSocket": {"port": "http"}}
+        )
+        return {**look, "periodSeconds": period_s, "timeoutSeconds": 5, "failureThreshold": failures}
+
+    environment: list[Mapping[str, object]] = [
+        {"name": key, "value": value.replace("$(", "$$(")}
+        for key, value in first.environment(ROUTER_PORT).items()
+    ]
+    mounts: list[Mapping[str, object]] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+    volumes: list[Mapping[str, object]] = [_shared_memory(first.shared_memory_gib)]
     if first.is_vllm:
-        probe = {**_http_probe(READY_PATH), "periodSeconds": 5, "timeoutSeconds": 5}
-        failures = STARTUP_S // 5
-        live = {"livenessProbe": {**_http_probe(LIVE_PATH), "periodSeconds": 10, "timeoutSeconds": 5}}
+        secret = {"name": TOKEN_SECRET, "key": "token", "optional": True}
+        environment.append({"name": TOKEN, "valueFrom": {"secretKeyRef": secret}})
+    if first.folder is not None:
+        mounts.append({"name": "model", "mountPath": first.folder, "readOnly": True})
+        volumes.append({"name": "model", "hostPath": {"path": first.folder, "type": "Directory"}})
     command = first.command(ROUTER_PORT)
     container: dict[str, object] = {
         "name": "serve",
         "image": first.image.image,
         **({"command": list(first.entry_point)} if first.entry_point else {}),
         **({"args": [word.replace("$(", "$$(") for word in command]} if command else {}),
-        "env": [
-            {"name": key, "value": value.replace("$(", "$$(")}
-            for key, value in first.environment(ROUTER_PORT).items()
-        ],
+        "env": environment,
         "ports": [{"name": "http", "containerPort": ROUTER_PORT}],
         "resources": placement.resources,
-        "startupProbe": {**probe, "failureThreshold": failures},
-        "readinessProbe": {**probe, "failureThreshold": 2},
-        **live,
+        "startupProbe": probe(STARTED_PATH, 5, STARTUP_S // 5 if first.is_vllm else 120),
+        "readinessProbe": probe(HEALTH_PATH, 5, 2),
+        **({"livenessProbe": probe(HEALTH_PATH, 10, 6)} if first.is_vllm else {}),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],
+        "volumeMounts": mounts,
     }
     pod: dict[str, object] = {
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [_SHARED_MEMORY if len(first.gpus) == 1 else _SHARED_MEMORY_OF_GROUP],
+        "volumes": volumes,
     }
     annotations = _annotations(workload, first.gpu.type, (first.tenant,))
     if first.image.placeholder:
@@ -158,8 +167,8 @@ def container_deployment(
     )  # fmt: skip
 
 
-def _http_probe(path: str) -> dict[str, object]:
-    return {"httpGet": {"path": path, "port": "http"}}
+def _shared_memory(gib: int) -> dict[str, object]:
+    return {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{gib}Gi"}}
 
 
 def _slice_deployment(

@@ -79,7 +79,7 @@ steps+=("$!")
 _CONTAINER = """\
 srun --exact --nodes=1 --ntasks=1 {held} \\
   env {environment} \\
-  apptainer {verb} --nv {image} &
+  apptainer {verb} --nv {bound}{image} &
 steps+=("$!")
 """
 
@@ -178,8 +178,11 @@ def _container(container: ImageContainer) -> str:
     """Apptainer uses the host's network, so each listens at its own port."""
     environment = container.environment(container.port).items()
     return _CONTAINER.format(
-        held=_srun_options(container.gpu, container.slice, container.tenant.processes, len(container.gpus)),
+        held=_srun_options(container.gpu, container.slice, container.busy_cores, len(container.gpus)),
         environment=" ".join(shlex.quote(f"{key}={value}") for key, value in environment),
+        bound=""
+        if container.folder is None
+        else f"--bind {shlex.quote(f'{container.folder}:{container.folder}:ro')} ",
         verb="exec" if container.entry_point else "run",
         image=shlex.join(
             (

@@ -12,6 +12,7 @@ from torchsplit_core.deployment.formats.boot_unit import SETTINGS, UNIT, boot_fi
 from torchsplit_core.deployment.formats.slice_ids import slice_script
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.routes import host_route_file
+from torchsplit_core.deployment.vllm import TOKEN
 from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.values import PlanOutcome
 
@@ -73,7 +74,7 @@ _RUN = """\
 #!/usr/bin/env bash
 # One container of plan {plan}. Not tested on hardware.
 {note}set -euo pipefail
-exec docker run --rm --name {name} --security-opt no-new-privileges --shm-size 1g {held} \\
+exec docker run --rm --name {name} --security-opt no-new-privileges --shm-size {memory}g {held} \\
   --publish {port}:{inside} {environment} \\
   {image}
 """
@@ -157,11 +158,14 @@ def _run_script(workload: Workload, container: ImageContainer) -> str:
     else:
         devices = '--gpus "\\"device=${CUDA_VISIBLE_DEVICES:?run find-slices.sh --units first}\\""'
         if container.entry_point:
-            devices += f" --entrypoint {container.entry_point[0]}"
+            devices += f" --entrypoint {container.entry_point[0]} --env {TOKEN}"
+    if container.folder is not None:
+        devices += f" --volume {shlex.quote(f'{container.folder}:{container.folder}:ro')}"
     return _RUN.format(
         plan=workload.plan,
         note=placeholder_note(workload) if container.image.placeholder else "",
         name=f"torchsplit-{container.label}",
+        memory=container.shared_memory_gib,
         held=devices,
         port=container.port,
         inside=PORT,
