@@ -16,6 +16,7 @@ from torchsplit_core.apply.hosts import PresentGpu, driver_faults, read_host
 from torchsplit_core.apply.standing import Standing, place_of, step_words, tenant_words
 from torchsplit_core.hardware import Nvml, NvmlFault, gpu_type
 from torchsplit_core.hardware.cuda_causes import HOLDERS_HINT
+from torchsplit_core.hardware.host_state.validity import engine_group
 from torchsplit_core.hardware.mig_commands import mode_commands
 from torchsplit_core.hardware.nvml import pids
 from torchsplit_core.values import (
@@ -167,6 +168,7 @@ def hook_environment(step: TransitionStep, tenant: Tenant, present: PresentGpu |
         "BATCH_SIZE": tenant.batch_size,
         "PROCESSES": tenant.processes,
         "SHARE": f"{tenant.share:g}",
+        "GROUP": engine_group(tenant) or "",
     }
     return {f"TORCHSPLIT_{name}": str(value) for name, value in values.items()}
 

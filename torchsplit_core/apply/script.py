@@ -31,7 +31,8 @@ _HEAD = """\
 #   bash FILE --apply   does them (needs root)
 #
 # TORCHSPLIT_ON_STOP, TORCHSPLIT_ON_START: commands that stop and start a tenant, told by TORCHSPLIT_MODEL, _VARIANT,
-# _STAGE, _BATCH_SIZE, _PROCESSES, _SHARE, _GPU, _PROFILE and _START which; they may be called twice for the same one.
+# _STAGE, _BATCH_SIZE, _PROCESSES, _SHARE, _GPU, _PROFILE, _START and _GROUP (of an engine on several GPUs, for each of
+# which they are called) which; they may be called twice for the same one.
 # Without them the script asks you. It ends no process: an instance in use is waited for (TORCHSPLIT_DRAIN_S,
 # {drain:g} s).
 # TORCHSPLIT_JOURNAL: the file of finished steps, by which a script that was cut off goes on (apply-mig.journal).

@@ -46,7 +46,7 @@ def with_common_groups(state: HostState, planned: Iterable[PlannedGpu]) -> HostS
     taken = {*targets, *running}
     for name in running:
         if name not in names:
-            names[name] = _unused(name, taken)
+            names[name] = _unused(name, taken) if name in targets else name
     return replace(state, gpus=tuple(_renamed(gpu, names) for gpu in state.gpus))
 
 
