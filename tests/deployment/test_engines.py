@@ -180,9 +180,9 @@ def test_the_readme_says_what_is_not_modelled_and_that_nothing_ran():
 def test_another_image_still_gets_the_arguments_and_a_command_replaces_them():
     found = with_engines()
 
-    def commands(**own: dict[str, str]) -> list[tuple[str, list[str]]]:
+    def commands(**images: dict[str, str]) -> list[tuple[str, list[str]]]:
         made = deploy(
-            found.plan, ["compose"], found.request, found.manifests, custom_images(found.request, **own)
+            found.plan, ["compose"], found.request, found.manifests, custom_images(found.request, **images)
         )
         (text,) = (file.text for file in made if file.name == "compose/n/compose.yaml")
         return [
@@ -193,8 +193,8 @@ def test_another_image_still_gets_the_arguments_and_a_command_replaces_them():
 
     mirror = {"chat": "mirror/vllm:1"}
     assert [command[0] for _, command in commands(images=mirror)] == [MODEL, MODEL]
-    own = commands(images=mirror, commands={"chat": "serve it"})
-    assert [command for _, command in own] == [["serve", "it"]] * 2
+    answers = commands(images=mirror, commands={"chat": "serve it"})
+    assert [command for _, command in answers] == [["serve", "it"]] * 2
 
 
 def test_a_group_over_two_hosts_is_refused():
