@@ -6,8 +6,9 @@ from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import on_a30, random_request, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
+from torchsplit_core.planning.infeasibility.notes import SMALLER, WHOLE_OR_MINIMA
 from torchsplit_core.planning.request.edit import with_relaxation
-from torchsplit_core.values import Colocation, Demand
+from torchsplit_core.values import Colocation, Demand, PlanOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -83,3 +84,31 @@ def test_sharing_is_explained_too(sharing):
     total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation)
     assert total == pytest.approx(1.0 if sharing == "exclusive" else 1 / 3, rel=1e-4)
     assert plan(with_relaxation(request, outcome.least_relaxation)).status in ("optimal", "feasible")
+
+
+def _shared_a30(limit_ms: float | None, latency_ms: float = 5.0) -> PlanOutcome:
+    """Two models that want 6 of 10 requests/s each on one A30, so 1/3 of one minimum is too much."""
+    models = tuple(
+        simple(
+            f"m{i}", {"4g.24gb": 10.0}, latency_ms=latency_ms, min_throughput_rps=6.0, max_latency_ms=limit_ms
+        )
+        for i in range(2)
+    )
+    return plan(on_a30(*models, sharing="fractional"))
+
+
+@pytest.mark.parametrize("limit_ms", [None, 100.0])
+def test_a_relaxation_with_shares_is_proven_where_no_limit_costs_anything(limit_ms):
+    outcome = _shared_a30(limit_ms)
+    total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation or ())
+    assert total == pytest.approx(1 / 3, rel=1e-4)
+    assert SMALLER not in outcome.warnings and WHOLE_OR_MINIMA not in outcome.warnings
+
+
+def test_a_relaxation_with_shares_is_not_claimed_least_where_a_limit_binds():
+    # At 8 ms of a 5 ms service time a share is at least 5/8, so one of the two models cannot run at all; limits of
+    # 10 ms with minima of 5 requests/s would be less.
+    outcome = _shared_a30(8.0)
+    total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation or ())
+    assert total > 1 / 3 + 0.1
+    assert WHOLE_OR_MINIMA in outcome.warnings

@@ -15,7 +15,7 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.infeasibility.feasibility_check import is_feasible
-from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION, SMALLER
+from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION, SMALLER, WHOLE_OR_MINIMA
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.resilience import rates_after_worst_failure
@@ -27,6 +27,9 @@ from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
 NEGLIGIBLE_CHANGE = 1e-7
 """Smaller relative changes count as none."""
+
+PROOF_TOLERANCE = 1e-6
+"""Sums of relative changes closer than this to their bound are proven."""
 
 SIGNIFICANT_DIGITS = 10
 """Significant digits of a relaxed figure, rounded to the side that is easier to meet."""
@@ -42,28 +45,45 @@ class LeastRelaxation:
 
 def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     """The least relaxation of an infeasible request; changes None if none is found in time."""
-    relaxations: list[tuple[float, tuple[Relaxation, ...], bool]] = []
+    shared = request.sharing == "fractional"
+    limited = any(spec.max_latency_ms is not None for spec in request.models)
+    # A share's latency is 1/share: with relaxed limits it is no longer linear.
     steps: list[tuple[Mode, bool]] = [("exclusive", True)]
-    if request.sharing == "fractional":
-        # A share's latency is 1/share: with relaxed limits it is no longer linear.
-        steps = [("exclusive", True), ("concrete", False)]
-    for mode, with_latency in steps:
-        relaxation = _solve_relaxation(request, mode, with_latency, deadline)
-        if relaxation is not None:
-            relaxations.append(relaxation)
+    if shared:
+        steps.append(("concrete", False))
+    searches = [_solve_relaxation(request, mode, with_latency, deadline) for mode, with_latency in steps]
+    relaxations = [relaxation for relaxation in searches if relaxation is not None]
     if not relaxations:
         return LeastRelaxation(None, (NO_RELAXATION,))
-    _, changes, _ = min(relaxations, key=lambda item: item[0])
+    total, changes, _ = min(relaxations, key=lambda item: item[0])
     if is_feasible(with_relaxation(request, changes), deadline) is False:
         return LeastRelaxation(None, ("The relaxation found fails its own check.",))
-    notes: tuple[str, ...] = (
-        () if len(relaxations) == len(steps) and all(proven for _, _, proven in relaxations) else (SMALLER,)
-    )
-    if request.sharing == "fractional":
-        notes += (
-            "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
-        )
+    # Whole slices are shares of 1: without limits the program of shares is the least of both.
+    decisive = searches if limited else searches[-1:]
+    searched = all(relaxation is not None and relaxation[2] for relaxation in decisive)
+    if shared and limited:
+        bound = _least_without_limits(request, deadline)
+        if bound is not None and total <= bound + PROOF_TOLERANCE:
+            return LeastRelaxation(changes)
+    notes: tuple[str, ...] = () if searched else (SMALLER,)
+    if shared and limited:
+        notes += (WHOLE_OR_MINIMA,)
     return LeastRelaxation(changes, notes)
+
+
+def _least_without_limits(request: PlanRequest, deadline: float) -> float | None:
+    """A lower bound of every relaxation with shares; None if none is proven before the deadline.
+
+    It lowers minima alone, of the request without limits on service times. Whatever raised limits allow, no limit
+    allows too, so the minima of every relaxation give way by as much at least.
+    """
+    free = replace(request, models=tuple(replace(spec, max_latency_ms=None) for spec in request.models))
+    problem = build_problem(free, elastic=True)
+    if not problem.complete:
+        return None
+    model = build(problem, "pooled").model
+    model.objective = pyo.Objective(expr=sum(model.given_up.values()))
+    return solve(model, deadline - time.perf_counter()).bound
 
 
 def _solve_relaxation(
