@@ -13,7 +13,11 @@ SHORT_S = 1.0
 """Of a search: what is tried here is that a file is taken, not how good its answer is."""
 
 PLAN_REQUESTS = ("plan_request.json", "fleets/mixed_request.json")
-MIXES = tuple(f"mixes/{path.name}" for path in sorted((EXAMPLES / "mixes").glob("*.json")))
+MIXES = tuple(
+    f"{folder}/{path.name}"
+    for folder in ("mixes", "llm")
+    for path in sorted((EXAMPLES / folder).glob("*.json"))
+)
 PLANS = (("plan.json", "plan_request.json"), ("fleets/mixed_plan.json", "fleets/mixed_request.json"))
 PLACEMENTS = (
     "placement_request.json",

@@ -67,11 +67,11 @@ def test_vllm_is_told_what_the_plan_reckons_with():
     }  # fmt: skip
     assert words(engine=limits) == [MODEL, fields]
     quantised = replace(SIZES, dtype="fp8", kv_dtype="fp8")
-    told = words(quantised, engine=limits)[1]
-    assert "dtype" not in told and told["kv-cache-dtype"] == "fp8"
+    options = words(quantised, engine=limits)[1]
+    assert "dtype" not in options and options["kv-cache-dtype"] == "fp8"
     # Only measured points: neither sizes nor types are known, the engine's own longest sequence counts.
-    told = words(None)[1]
-    assert "dtype" not in told and told["max-model-len"] == "8192"
+    options = words(None)[1]
+    assert "dtype" not in options and options["max-model-len"] == "8192"
 
 
 def words(config=SIZES, **changes: Any) -> list[Any]:
@@ -85,7 +85,7 @@ def words(config=SIZES, **changes: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "named"),
     [
         (None, "SET-ME/chat"),
         ("library:llm", "SET-ME/chat"),
@@ -93,11 +93,11 @@ def words(config=SIZES, **changes: Any) -> list[Any]:
         ("/data/llama", "/data/llama"),
     ],
 )
-def test_a_model_without_a_name_is_a_placeholder_and_a_folder_is_mounted(source, told):
+def test_a_model_without_a_name_is_a_placeholder_and_a_folder_is_mounted(source, named):
     texts = with_engines(source).texts("compose", "systemd", "slurm", "kubernetes")
     project = yaml.safe_load(texts["compose/n/compose.yaml"])
     engines = [one for one in project["services"].values() if "entrypoint" in one]
-    assert {one["command"][0] for one in engines} == {told}
+    assert {one["command"][0] for one in engines} == {named}
     runs = [text for name, text in texts.items() if name.startswith("systemd/n/containers/")]
     pods = yaml.safe_load_all(texts["kubernetes/deployments.yaml"])
     mounts = [
@@ -105,7 +105,7 @@ def test_a_model_without_a_name_is_a_placeholder_and_a_folder_is_mounted(source,
         for pod in pods
         for mount in pod["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     ]
-    if told == source:
+    if named == source:
         assert all(one["volumes"][0]["source"] == source for one in engines)
         assert all(f"--volume {source}:{source}:ro" in text for text in runs)
         assert texts["slurm/n/serve.sbatch"].count(f"--bind {source}:{source}:ro") == 2
@@ -178,11 +178,11 @@ def test_the_readme_says_what_is_not_modelled_and_that_nothing_ran():
 
 
 def test_another_image_still_gets_the_arguments_and_a_command_replaces_them():
-    found = with_engines()
+    case = with_engines()
 
     def commands(**images: dict[str, str]) -> list[tuple[str, list[str]]]:
         made = deploy(
-            found.plan, ["compose"], found.request, found.manifests, custom_images(found.request, **images)
+            case.plan, ["compose"], case.request, case.manifests, custom_images(case.request, **images)
         )
         (text,) = (file.text for file in made if file.name == "compose/n/compose.yaml")
         return [
@@ -198,7 +198,7 @@ def test_another_image_still_gets_the_arguments_and_a_command_replaces_them():
 
 
 def test_a_group_over_two_hosts_is_refused():
-    found = with_engines()
-    gpus = tuple(replace(gpu, id=gpu.id.replace("n/gpu3", "m/gpu3")) for gpu in found.plan.gpus)
+    case = with_engines()
+    gpus = tuple(replace(gpu, id=gpu.id.replace("n/gpu3", "m/gpu3")) for gpu in case.plan.gpus)
     with pytest.raises(InputFault, match="takes 2 GPUs, of which n has 1"):
-        found._replace(plan=replace(found.plan, gpus=gpus)).files("compose")
+        case._replace(plan=replace(case.plan, gpus=gpus)).files("compose")

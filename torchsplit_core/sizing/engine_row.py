@@ -14,7 +14,7 @@ from torchsplit_core.llm.memory import BLOCK_TOKENS, EngineMemory, engine_memory
 from torchsplit_core.llm.step_times import EngineStepEstimate, step_estimate
 from torchsplit_core.simulation.continuous.largest_rate import LoadedEngines, largest_rate, loaded_engines
 from torchsplit_core.simulation.continuous.steady_state import ClosedForm, MeanLengths
-from torchsplit_core.sizing.places import EnginePlace
+from torchsplit_core.sizing.places import SizedPlace
 from torchsplit_core.sizing.request import SizingRequest, TokenLimits
 from torchsplit_core.values import (
     ConstantTokens,
@@ -89,14 +89,14 @@ def excess(row: SizingRow, limits: TokenLimits) -> float:
 class PreparedEngine:
     """An engine that fits. Its row has the closed form's rate until `simulated_row` makes another."""
 
-    place: EnginePlace
+    place: SizedPlace
     row: SizingRow
     engine: EngineServer
     steps: EngineStepEstimate
     sequences: float
 
 
-def prepare(request: SizingRequest, place: EnginePlace) -> PreparedEngine | SizingRow:
+def prepare(request: SizingRequest, place: SizedPlace) -> PreparedEngine | SizingRow:
     """The engine on a place, or the row of one that does not fit and says why."""
     device, settings = place.device, request.settings
     memory = engine_memory(
@@ -199,7 +199,7 @@ def request_count(request: SizingRequest, sequences: float) -> int:
     return max(request.requests, math.ceil(REQUESTS_A_SEQUENCE * min(sequences, MOST_SEQUENCES)))
 
 
-def with_counts(request: SizingRequest, place: EnginePlace, row: SizingRow) -> SizingRow:
+def with_counts(request: SizingRequest, place: SizedPlace, row: SizingRow) -> SizingRow:
     """The row with how many engines and GPUs reach the rate asked for, and their cost an hour."""
     if not row.rate_rps:
         return row
@@ -244,7 +244,7 @@ def estimate_engine(
     return EngineEstimate(engine, steps, rate, sequences)
 
 
-def _with_steps(request: SizingRequest, place: EnginePlace, row: SizingRow) -> PreparedEngine:
+def _with_steps(request: SizingRequest, place: SizedPlace, row: SizingRow) -> PreparedEngine:
     device, settings, limits = place.device, request.settings, request.limits
     factor, spread = _calibration(request, device)
     engine = EngineServer(

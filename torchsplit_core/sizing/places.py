@@ -13,7 +13,7 @@ from torchsplit_core.values import InputFault
 
 
 @dataclass(frozen=True, slots=True)
-class EnginePlace:
+class SizedPlace:
     """A device, the offered type that it is of, and how many of its kind one GPU holds at most."""
 
     device: EngineDevice
@@ -21,13 +21,13 @@ class EnginePlace:
     instances: int = 1
 
 
-def engine_places(request: SizingRequest) -> tuple[tuple[EnginePlace, ...], tuple[str, ...]]:
+def engine_places(request: SizingRequest) -> tuple[tuple[SizedPlace, ...], tuple[str, ...]]:
     """Every place, and why types, slices and groups are left out, each reason once.
 
     Raises InputFault where no place is left.
     """
     reasons: dict[str, InputFault] = {}
-    left: list[EnginePlace] = []
+    left: list[SizedPlace] = []
     for gpu in request.gpus:
         for profile, tensor_parallel, instances in _places(gpu):
             try:
@@ -37,7 +37,7 @@ def engine_places(request: SizingRequest) -> tuple[tuple[EnginePlace, ...], tupl
             except InputFault as fault:
                 reasons.setdefault(fault.problem, fault)
             else:
-                left.append(EnginePlace(device, gpu, instances))
+                left.append(SizedPlace(device, gpu, instances))
     if not left:
         raise next(iter(reasons.values()))
     return tuple(left), tuple(reasons)

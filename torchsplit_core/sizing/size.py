@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import peaks
 from torchsplit_core.sizing.engine_row import PreparedEngine, SizingRow, excess, prepare, simulated_row
-from torchsplit_core.sizing.places import EnginePlace, engine_places
+from torchsplit_core.sizing.places import SizedPlace, engine_places
 from torchsplit_core.sizing.request import SizingRequest, check_request
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -70,7 +70,7 @@ def size(
     return SizingTable(request, tuple(rows[number] for number in order), best, left_out)
 
 
-def _best_of_types(order: Sequence[int], offered: Sequence[EnginePlace], each: int) -> list[int]:
+def _best_of_types(order: Sequence[int], offered: Sequence[SizedPlace], each: int) -> list[int]:
     """The first `each` of every GPU type in their order, without slices of all of a GPU: they say nothing beside it."""
     counts: Counter[str] = Counter()
     chosen = []
@@ -85,7 +85,7 @@ def _best_of_types(order: Sequence[int], offered: Sequence[EnginePlace], each: i
     return chosen
 
 
-def _rank(request: SizingRequest, place: EnginePlace, row: SizingRow) -> tuple[float, ...]:
+def _rank(request: SizingRequest, place: SizedPlace, row: SizingRow) -> tuple[float, ...]:
     """Those that reach the rate by price, GPUs and size of the GPU; the others after them."""
     memory = peaks(row.gpu_type).memory_gib or 0.0
     if row.gpus is not None and row.engines is not None:

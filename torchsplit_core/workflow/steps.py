@@ -169,8 +169,6 @@ def plan(
     `explain` adds what binds each model, what changes would bring and why no other layout is better.
     `on_plan` gets verified plans during the search, see `planner.plan`; none under response-time limits.
     """
-    from torchsplit_core.engine_plans.engine_planner import plan_with_engines
-    from torchsplit_core.engine_plans.points import has_llm, with_engine_points
     from torchsplit_core.latency_slo.frontend import with_frontend
     from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
     from torchsplit_core.planning import plan as plain
@@ -183,7 +181,9 @@ def plan(
     solve: Callable[..., PlanOutcome] = plan_with_slo
     if not has_response_limit(request):
         solve = partial(plain, on_plan=on_plan and (lambda first: on_plan(with_frontend(request, first))))
-    if has_llm(request):
+    if any(model.llm is not None for model in request.models):
+        from torchsplit_core.engine_plans.engine_planner import plan_with_engines
+
         # Whether engines keep their limits together is known of a whole plan alone: none is shown on the way.
         solve = partial(plan_with_engines, planner=plan_with_slo if has_response_limit(request) else plain)
         request = with_engine_points(request, lambda share, text: progress(0.3 * share, text))

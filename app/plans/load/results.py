@@ -71,7 +71,7 @@ def verdict_badge(
         text = f"Every model keeps its limit at p{percentile}, but not for certain: {', '.join(close)}."
         return Badge(text, "yellow")
     rest = len(loads) - len(limited)
-    without = f" {rest} without a limit {'is' if rest == 1 else 'are'} stable." if rest else ""
+    without = f" {rest} without a limit on responses {'is' if rest == 1 else 'are'} stable." if rest else ""
     all_of_them = (
         f"The {len(limited)} models with one keep" if rest and len(limited) > 1 else "All models keep"
     )

@@ -13,10 +13,10 @@ def manifests(*, claims: bool) -> list[dict[str, Any]]:
     )
 
 
-def engines(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def engines(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         item
-        for item in found
+        for item in listed
         if item["kind"] == "Deployment"
         and item["spec"]["template"]["spec"]["containers"][0].get("command") == ["vllm", "serve"]
     ]
@@ -28,17 +28,17 @@ def pod(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_engine_asks_for_its_slice_and_a_group_for_its_gpus():
-    found = engines(manifests(claims=False))
-    limits = [pod(item)["containers"][0]["resources"]["limits"] for item in found]
+    there = engines(manifests(claims=False))
+    limits = [pod(item)["containers"][0]["resources"]["limits"] for item in there]
     assert sorted(limits, key=str) == [{"nvidia.com/gpu": 2}, {"nvidia.com/mig-3g.40gb": 1}]
     memory = {
         str(pod(item)["containers"][0]["resources"]["limits"]): volume["emptyDir"]["sizeLimit"]
-        for item in found
+        for item in there
         for volume in pod(item)["volumes"]
         if volume["name"] == "shared-memory"
     }
     assert memory == {"{'nvidia.com/gpu': 2}": "8Gi", "{'nvidia.com/mig-3g.40gb': 1}": "1Gi"}
-    assert [item["spec"]["replicas"] for item in found] == [1, 1]
+    assert [item["spec"]["replicas"] for item in there] == [1, 1]
 
 
 def test_a_pod_has_time_to_load_and_is_watched_and_scraped():
@@ -55,17 +55,17 @@ def test_a_pod_has_time_to_load_and_is_watched_and_scraped():
 
 
 def test_one_service_reaches_all_engines_of_a_model_and_nothing_else():
-    found = manifests(claims=False)
-    (service,) = (item for item in found if item["metadata"]["name"] == "model-chat")
-    reached = [item for item in found if item["kind"] == "Deployment" and selects(service, item)]
-    assert len(reached) == 2 and reached == engines(found)
+    files = manifests(claims=False)
+    (service,) = (item for item in files if item["metadata"]["name"] == "model-chat")
+    reached = [item for item in files if item["kind"] == "Deployment" and selects(service, item)]
+    assert len(reached) == 2 and reached == engines(files)
 
 
 def test_with_claims_a_group_claims_each_of_its_gpus():
-    found = manifests(claims=True)
-    named = {item["metadata"]["name"] for item in found if item["kind"] == "ResourceClaim"}
+    files = manifests(claims=True)
+    named = {item["metadata"]["name"] for item in files if item["kind"] == "ResourceClaim"}
     sizes = []
-    for item in engines(found):
+    for item in engines(files):
         claims = {row["name"]: row["resourceClaimName"] for row in pod(item)["resourceClaims"]}
         used = [row["name"] for row in pod(item)["containers"][0]["resources"]["claims"]]
         assert set(used) == set(claims) and set(claims.values()) <= named

@@ -21,6 +21,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.claims import find_point
 from torchsplit_core.planning.verification.colocation import members_on_gpu
 from torchsplit_core.planning.verification.cost import check_costs
+from torchsplit_core.planning.verification.engines import group_faults
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
@@ -33,7 +34,7 @@ CHECK = {
     part.__module__
     for part in (
         verify, layout_faults, check_models, check_costs, check_objective, flow_faults, find_point,
-        members_on_gpu, touch_faults,
+        members_on_gpu, touch_faults, group_faults,
     )
 }  # fmt: skip
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}

@@ -34,13 +34,13 @@ def with_engines(source: str | None = CHAT, config: DecoderSizes | None = SIZES,
         planned_gpu("n/gpu1", "H100-SXM5-80GB", [("2g.20gb", 0, "bert")]),
         *pair,
     )
-    found = asked(plan)
+    requested = asked(plan)
     llm = LlmModel(config, ConstantTokens(512), ConstantTokens(128), max_ttft_ms=500.0, max_tpot_ms=50.0)
     models = tuple(
         replace(model, variants=(), source=source, llm=replace(llm, **changes))
         if model.name == "chat"
         else model
-        for model in found.request.models
+        for model in requested.request.models
     )
-    request = replace(found.request, models=models)
-    return Asked(replace(plan, request_sha256=request_hash(request)), request, found.manifests)
+    request = replace(requested.request, models=models)
+    return Asked(replace(plan, request_sha256=request_hash(request)), request, requested.manifests)

@@ -29,6 +29,7 @@ from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.problem.held_gpus import held_gpus, points_in_use
 from torchsplit_core.planning.problem.touch_limit import with_held_gpus
 from torchsplit_core.values import (
+    WHOLE_GPU,
     Colocation,
     EnginePoint,
     FleetEntry,
@@ -290,25 +291,30 @@ def _legend(built: Formulation, rows: str) -> list[str]:
 
 
 def master_text(*, integral: bool) -> str:
-    """The master program of two models, two patterns each, with a second level that one may miss."""
-    problem = build_problem(asked(SMALL, LARGE))
-    supply = fleet_capacity(problem)
-    place = {profile: row for row, (_, profile) in enumerate(supply.pools)}
+    """The master program of two models, two patterns each, with a second level that one may miss.
 
-    def pattern(model: int, level: int, **slices: int) -> Column:
-        usage = np.zeros(len(place), dtype=np.int64)
-        for size, count in slices.items():
-            usage[next(row for profile, row in place.items() if profile.startswith(size[1:]))] = count
+    The second model is an engine on one or two GPUs.
+    """
+    problem = build_problem(grouped(5))
+    supply = fleet_capacity(problem)
+
+    def pattern(model: int, level: int, profile: str, count: int, group: int = 0) -> Column:
+        usage = np.zeros(len(supply.pools), dtype=np.int64)
+        usage[supply.pools.index((group, profile))] = count
         return model, level, usage
 
-    columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
-    prices = np.array([1.0, 2.0, 4.0]) if integral else None
+    columns = [
+        pattern(0, 0, "1g.6gb", 2), pattern(0, 1, "2g.12gb", 2), pattern(1, 0, WHOLE_GPU, 2),
+        pattern(1, 1, WHOLE_GPU, 1, group=1),
+    ]  # fmt: skip
+    prices = np.array([1.0, 2.0, 4.0, 8.0]) if integral else None
     flags = np.ones((1, 2), dtype=np.bool_)
     highs = _build_program(supply, flags, columns, (1,), None, whole=integral, prices=prices)
     names = [spec.name for spec in problem.request.models]
     rows = [f"one_pattern({name})" for name in names]
     rows += [f"pool({g},{profile})" for g, profile in supply.pools]
-    rows += [f"fleet({g})" for g in range(len(supply.gpus))] + ["below(1)"]
+    rows += [f"fleet({g})" for g in range(len(supply.gpus))]
+    rows += [f"limit({i})" for i in range(len(supply.at_most))] + ["below(1)"]
     heads = [f"lambda({names[model]},{number})" for number, (model, _, _) in enumerate(columns)]
     heads += [f"y({g},{number})" for g, number in supply.columns] + ["zeta"]
     pools = [f"short({g},{profile})" for g, profile in supply.pools]
@@ -321,9 +327,10 @@ class _Built(Exception):
 
 
 def pooled_text() -> str:
-    """The program of pooled shares as its first level begins: two variants, a minimum and a cap."""
+    """The program of pooled shares as its first level begins: two variants, a minimum, a cap, an engine on two GPUs."""
     capped = replace(SMALL, min_throughput_rps=5.0, demand_rps=20.0, cap_at_demand=True)
-    problem = build_problem(asked(TWO_PARTS, capped, sharing="fractional"))
+    fleet = grouped(2)
+    problem = build_problem(replace(fleet, models=(TWO_PARTS, capped, fleet.models[1]), sharing="fractional"))
     supply = fleet_capacity(problem)
 
     def caught(*given: Any) -> ShareProgram:
@@ -344,6 +351,7 @@ def pooled_text() -> str:
     pools = [f"{g},{profile}" for g, profile in supply.pools]
     stages = dict.fromkeys((share.case, share.stage) for share in program.shares)
     rows = [f"pool({pool})" for pool in pools] + [f"fleet({g})" for g in range(len(supply.gpus))]
+    rows += [f"limit({i})" for i in range(len(supply.at_most))]
     rows += [f"stage({cases[case]},{stage})" for case, stage in stages]
     rows += [f"served({name})" for name in names] + [f"rising({name})" for name in names]
     heads = [f"x({cases[share.case]},{share.stage},{pools[share.pool]})" for share in program.shares]

@@ -100,7 +100,7 @@ def _name_and_model(text: str) -> tuple[str, str]:
 
 def _by_name(option: str, texts: Sequence[str], names: dict[str, str]) -> Callable[[str], float | None]:
     """What an option has for a name: its own value, else the one for all, else None."""
-    own, common = {}, None
+    by_name, common = {}, None
     for text in (part for item in texts for part in item.split(",")):
         name, _, number = text.rpartition("=")
         try:
@@ -114,10 +114,10 @@ def _by_name(option: str, texts: Sequence[str], names: dict[str, str]) -> Callab
         if name and name not in names:
             raise InputFault(option, f"unknown LLM {quoted(name)}", suggestion(name, names, "LLMs"))
         if name:
-            own[name] = value
+            by_name[name] = value
         else:
             common = value
-    return lambda name: own.get(name, common)
+    return lambda name: by_name.get(name, common)
 
 
 def _tokens(option: str, mean: float, cv: float) -> TokenCounts:

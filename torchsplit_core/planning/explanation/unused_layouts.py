@@ -16,7 +16,7 @@ from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.problem.dominance import CasePoint, match_slices, profile_dominance
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import LayoutReason, PlanOutcome, PlanRequest, point_type
+from torchsplit_core.values import WHOLE_GPU, LayoutReason, PlanOutcome, PlanRequest, point_type
 
 Layout = tuple[str, ...]
 
@@ -57,7 +57,8 @@ def _class_layouts(
     used: set[Layout],
     relaxation: RelaxationBound | None,
 ) -> list[UnusedLayout]:
-    layouts = [tuple(sorted(layout)) for layout in allowed_layouts(request, gpu)]
+    # Whether MIG had better be off is not answered: groups of GPUs depend on it, which no single layout shows.
+    layouts = [tuple(sorted(layout)) for layout in allowed_layouts(request, gpu) if layout != (WHOLE_GPU,)]
     useful, latency_limited, sizes, values = _slice_uses(request, gpu, layouts, relaxation)
     reduced = {layout: tuple(name for name in layout if name in useful) for layout in layouts}
     better = profile_dominance(list(reduced.values()), useful, request, sizes, latency_limited)
@@ -96,7 +97,7 @@ def _slice_uses(
 
     Each layout is offered by a GPU of its own, so that dominance drops none.
     """
-    entries = [gpu.entry((layout,)) for layout in layouts]
+    entries = [replace(gpu.entry((layout,)), mig=not gpu.whole) for layout in layouts]
     # The fleet itself is included: a stage of a variant may run nowhere else.
     problem = build_problem(replace(request, gpus=(*entries, *request.gpus)))
     useful: dict[str, list[CasePoint]] = {}

@@ -8,12 +8,12 @@ from torchsplit_core.planning.request.hash import request_hash
 
 
 def test_the_page_shows_how_each_format_starts_the_engines(page, filled):
-    found = with_engines()
+    engines = with_engines()
     models = tuple(
-        replace(model, source=None) if model.name == "bert" else model for model in found.request.models
+        replace(model, source=None) if model.name == "bert" else model for model in engines.request.models
     )
-    request = replace(found.request, models=models)
-    put_plan(filled, request, replace(found.plan, request_sha256=request_hash(request)))
+    request = replace(engines.request, models=models)
+    put_plan(filled, request, replace(engines.plan, request_sha256=request_hash(request)))
     opened = page("deploy", filled)
     assert not opened.exception
     shown = "".join(code.value for code in opened.code)
