@@ -162,7 +162,7 @@ def whole_gpus(request: PlanRequest) -> int:
             largest = max(model.points, key=lambda point: point.throughput_rps)
             whole = {1: largest}
         least = min(whole)
-        total += least * math.ceil(model.min_throughput_rps / whole[least].throughput_rps - 1e-9)
+        total += least * _instances(model, whole[least])
     return total
 
 
@@ -175,14 +175,14 @@ def packed_slices(request: PlanRequest) -> int:
         usable = [point for point in model.points if point.profile != WHOLE_GPU and point.gpu_type == kind]
         if not usable:
             least = min(model.points, key=_gpus)
-            groups += _gpus(least) * math.ceil(model.min_throughput_rps / least.throughput_rps - 1e-9)
+            groups += _gpus(least) * _instances(model, least)
             continue
         slots = _memory_slices(kind)
         smallest = min(usable, key=lambda point: (slots[point.profile], -point.throughput_rps))
         best = max(
             (p for p in usable if p.profile == smallest.profile), key=lambda point: point.throughput_rps
         )
-        slices += [slots[best.profile]] * math.ceil(model.min_throughput_rps / best.throughput_rps - 1e-9)
+        slices += [slots[best.profile]] * _instances(model, best)
     left: list[int] = []
     for size in sorted(slices, reverse=True):
         place = next((number for number, free in enumerate(left) if free >= size), None)
@@ -191,6 +191,10 @@ def packed_slices(request: PlanRequest) -> int:
             place = len(left) - 1
         left[place] -= size
     return groups + len(left)
+
+
+def _instances(model: PlanModel, point: Point) -> int:
+    return math.ceil((model.min_throughput_rps or 0.0) / point.throughput_rps - 1e-9)
 
 
 def _gpus(point: Point) -> int:

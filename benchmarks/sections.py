@@ -149,7 +149,7 @@ BENCHMARKS = (
         "LLMs in plans",
         "benchmarks.llm_plans",
         "LLMs and batch models with random rates on nodes of eight A100-80GB and H100 whose MIG mode the plan decides "
-        "on, groups of 2, 4 and 8 among the points; a process for each request. Then the requests of examples/llm, their "
+        "on, groups of 2, 4 and 8 among the points; a process for each request. Then requests of examples/llm, their "
         "engines simulated, every demand a minimum: fewest GPUs against a whole GPU for each instance (where MIG is on "
         "its largest slice, for an LLM that fits none the smallest group), and the smallest slice on which an instance "
         "runs, packed first fit.",

@@ -87,7 +87,7 @@ def llm_requests() -> Mapping[str, PlanRequest]:
             (either,), (CHAT, *(_on(model, H100) for model in on_h100.models)), solver=twenty_s
         ),
         "chat_beside_measured_mix": PlanRequest(
-            (FleetEntry("A100-80GB", count=7, node="host", mig="either"),), (CHAT, *measured), solver=twenty_s
+            (FleetEntry("A100-80GB", count=8, node="host", mig="either"),), (CHAT, *measured), solver=twenty_s
         ),
         "70b_on_groups": PlanRequest(
             (FleetEntry(H100, count=8, node="host", mig=False),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,8 +49,10 @@ def llm_models(options: argparse.Namespace) -> tuple[PlanModel, ...]:
     """The LLMs of the options, with the demand of `--rate`. Raises InputFault."""
     from torchsplit_core.values import LlmModel, PlanModel
 
-    named = dict(_name_and_model(text) for text in options.llm)
-    if len(named) < len(options.llm):
+    # A comma is part of a path unless NAME= follows it.
+    entries = [entry for text in options.llm for entry in re.split(r",(?=[^,=/]+=)", text)]
+    named = dict(map(_name_and_model, entries))
+    if len(named) < len(entries):
         raise InputFault("--llm", "names an LLM twice", "Give each a name of its own.")
     rates, prompts, outputs, cvs, ttfts, tpots = (
         _by_name(option, texts, named)
@@ -125,7 +128,7 @@ def _tokens(option: str, mean: float, cv: float) -> TokenCounts:
 
     if cv:
         return LognormalTokens(mean, cv)
-    if not mean.is_integer():
+    if mean % 1:
         raise InputFault(option, f"is {mean:g}, not a whole number of tokens", "Give a whole number.")
     return ConstantTokens(int(mean))
 

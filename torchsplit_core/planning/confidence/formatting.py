@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
 from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice
-from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant, tenants_on
+from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant, profile_words, tenants_on
 from torchsplit_core.values.profile import Basis
 
 MAX_NAMES = 3
@@ -125,8 +125,8 @@ def format_measurement(advice: MeasurementAdvice) -> str:
         else "narrows the interval"
     )
     return (
-        f"{advice.model}, stage {advice.stage}, on {advice.gpu_type} {advice.profile}, batch {advice.batch_size}, "
-        f"{advice.processes} {plural}: {advice.basis}, {format_figure(advice.low_rps)} to "
+        f"{advice.model}, stage {advice.stage}, on {advice.gpu_type} {profile_words(advice.profile)}, "
+        f"batch {advice.batch_size}, {advice.processes} {plural}: {advice.basis}, {format_figure(advice.low_rps)} to "
         f"{format_figure(advice.high_rps)} requests/s; "
         f"{settles}"
     )
