@@ -1,0 +1,79 @@
+"""Plans with LLMs: limits hold in a simulation of other draws, measured points count first, and what no engine keeps."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.engine_plans.test_rates import LLM, VARIED
+from torchsplit_core import workflow
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import FleetEntry, LlmPoint, PlanModel, PlanRequest, PoissonArrivals, tenants_on
+
+H100 = "H100-SXM5-80GB"
+HALVES = FleetEntry(H100, count=1, layouts=(("4g.40gb", "3g.40gb"),))
+
+
+def chat(llm=VARIED, **changes):
+    return PlanModel("chat", llm=llm, **changes)
+
+
+def test_engines_of_two_slices_keep_their_limits_in_a_simulation_of_other_draws():
+    request = PlanRequest((HALVES,), (chat(demand_rps=30.0),))
+    plan = workflow.plan(request)
+    (model,) = plan.models
+    assert plan.status in ("optimal", "feasible") and len(list(tenants_on(plan.gpus))) == 2
+    assert model.ttft_ms.low <= model.ttft_ms.value <= model.ttft_ms.high <= VARIED.max_ttft_ms
+    assert model.tpot_ms.high <= VARIED.max_tpot_ms
+    resolved = workflow.with_engine_points(request)
+    simulation = workflow.simulation_request(plan, resolved, lambda _: PoissonArrivals(30.0))
+    simulation = replace(simulation, requests_per_model=8000, seed=11, replications=4)
+    (load,) = workflow.simulate(simulation).models
+    assert load.ttft_ms.p95 - load.ttft_ci95_ms.p95 <= VARIED.max_ttft_ms
+    assert load.tpot_ms.p95 - load.tpot_ci95_ms.p95 <= VARIED.max_tpot_ms
+    assert model.output_tokens_per_s == pytest.approx(load.output_tokens_per_s, rel=0.1)
+
+
+def test_a_file_keeps_the_llm_and_not_its_points_and_the_fingerprint_stays():
+    request = PlanRequest((HALVES,), (chat(),))
+    resolved = workflow.with_engine_points(request)
+    assert len(resolved.models[0].points) == 2 and not request.models[0].points
+    text = write_text(resolved)
+    assert "variants" not in json.loads(text)["models"][0]
+    assert read_text(text)[1] == request
+    assert request_hash(resolved) == request_hash(request)
+
+
+def test_a_measured_point_counts_before_the_estimate_and_one_beyond_a_limit_does_not():
+    measured = LlmPoint(H100, "4g.40gb", 20.0, 1, 400.0, 40.0, "measured")
+    for point, basis in ((measured, "measured"), (replace(measured, ttft_ms=600.0), "estimated")):
+        resolved = workflow.with_engine_points(
+            PlanRequest((HALVES,), (chat(replace(VARIED, points=(point,))),))
+        )
+        (large,) = (item for item in resolved.models[0].points if item.profile == "4g.40gb")
+        assert large.basis == basis
+        assert (large.throughput_rps == 20.0) is (basis == "measured")
+
+
+def test_points_alone_stand_for_the_simulation():
+    llm = replace(LLM, config=None, points=(LlmPoint(H100, "3g.40gb", 4.0, 1, 410.0, 45.0, "measured"),))
+    plan = workflow.plan(PlanRequest((HALVES,), (chat(llm, demand_rps=2.0),)))
+    (model,) = plan.models
+    assert (plan.status, model.throughput_rps) == ("optimal", 4.0)
+    assert (model.ttft_ms.value, model.ttft_ms.low, model.tpot_ms.value) == (410.0, None, 45.0)
+
+
+def test_a_limit_below_one_request_alone_is_infeasible_with_the_least_that_works():
+    def planned(limit):
+        llm = replace(VARIED, max_tpot_ms=limit)
+        return workflow.plan(PlanRequest((HALVES,), (chat(llm, min_throughput_rps=0.01, demand_rps=0.01),)))
+
+    refused = planned(1.0)
+    ((demand,),) = (conflict.demands for conflict in refused.conflicts)
+    assert (refused.status, demand.demand, demand.model) == ("infeasible", "max_tpot_ms", "chat")
+    message = refused.conflicts[0].message
+    least = float(message.split("is below the ")[1].split(" ms")[0])
+    assert planned(0.95 * least).status == "infeasible"
+    assert planned(1.05 * least).status == "optimal"
+
