@@ -1,4 +1,4 @@
-"""Plans with LLMs: limits hold in a simulation of other draws, measured points count first, and what no engine keeps."""
+"""Plans with LLMs: limits hold in a simulation of other draws, measured points count first, and limits too low."""
 
 import json
 from dataclasses import replace
