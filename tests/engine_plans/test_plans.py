@@ -76,4 +76,3 @@ def test_a_limit_below_one_request_alone_is_infeasible_with_the_least_that_works
     least = float(message.split("is below the ")[1].split(" ms")[0])
     assert planned(0.95 * least).status == "infeasible"
     assert planned(1.05 * least).status == "optimal"
-
