@@ -108,7 +108,8 @@ def _simulated(
     prepared = prepare_engine_model(requests.simulation("llm", servers, count), 0)
     base = offered_rps(requests.arrivals)
     assert base is not None
-    if rate_rps >= BUSY * prepared.capacity_rps:
+    # Each engine's own capacity, as its rate was found: a run of all together ends with some engines idle.
+    if rate_rps > BUSY * sum(_capacity_rps(engine, requests) for engine in engines) * (1 + ROUNDING):
         limits = zip(("max_ttft_ms", "max_tpot_ms"), requests.limits, strict=True)
         return CheckedEngines(tuple(name for name, limit in limits if limit is not None))
     runs = [prepared.run(number, rate_rps / base) for number in range(prepared.replications)]
@@ -124,6 +125,13 @@ def _simulated(
     )
     tokens = mean([float(run.tokens.outputs.mean()) for run in runs])
     return CheckedEngines(broken, ttft, tpot, rate_rps * tokens)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _capacity_rps(engine: PlannedEngine, requests: EngineRequests) -> float:
+    server = engine_server("llm", engine)
+    simulation = requests.simulation("llm", (server,), request_count(server, requests))
+    return prepare_engine_model(simulation, 0).capacity_rps
 
 
 def _figure(times_ms: Sequence[NDArray[np.float64]], percent: float) -> TokenFigure | None:
