@@ -36,6 +36,16 @@ def test_engines_of_two_slices_keep_their_limits_in_a_simulation_of_other_draws(
     assert model.output_tokens_per_s == pytest.approx(load.output_tokens_per_s, rel=0.1)
 
 
+def test_a_slow_engine_that_breaks_the_limits_beside_a_fast_one_is_left_out_and_the_bound_stays():
+    fleet = (FleetEntry(H100, layouts=(("3g.40gb",),)), FleetEntry("A100-80GB", layouts=(("1g.20gb",),)))
+    request = PlanRequest(fleet, (chat(demand_rps=1000.0),))
+    fast, slow = (workflow.plan(replace(request, gpus=(entry,))) for entry in fleet)
+    plan = workflow.plan(request)
+    assert [tenant.model for gpu, _, tenant in tenants_on(plan.gpus) if gpu.type == H100] == ["chat"]
+    assert plan.status == "feasible" and plan.objective.value == fast.objective.value
+    assert plan.objective.bound == pytest.approx(fast.objective.value + slow.objective.value)
+
+
 def test_a_file_keeps_the_llm_and_not_its_points_and_the_fingerprint_stays():
     request = PlanRequest((HALVES,), (chat(),))
     resolved = workflow.with_engine_points(request)
