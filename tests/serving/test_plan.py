@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.deployment.engines import with_engines
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance
 from torchsplit_core.serving.device_binding import bind_slices
@@ -120,3 +121,9 @@ def test_several_hosts_are_not_one():
     gpus = tuple(replace(plan.gpus[0], id=f"{name}/cpu") for name in ("a", "b"))
     with pytest.raises(InputFault, match="is of 2 hosts"):
         bind_slices(replace(plan, gpus=gpus), report=host(), cores=(0, 1))
+
+
+def test_engines_of_llms_are_refused_with_what_starts_them():
+    case = with_engines()
+    with pytest.raises(InputFault, match=r"engines of LLMs \(chat\).*torchsplit deploy"):
+        plan_serving(case.plan, case.request, ())

@@ -104,7 +104,7 @@ def _engine_server(instance: PlannedInstance) -> EngineServer:
     assert engine.step is not None
     assert engine.kv_blocks is not None
     return EngineServer(
-        engine.group or server_id(instance.gpu, instance.slice, instance.tenant),
+        server_id(instance.gpu, instance.slice, instance.tenant),
         instance.tenant.model, instance.tenant.stage, engine.max_num_seqs, engine.max_num_batched_tokens,
         engine.kv_blocks, engine.step, block_tokens=engine.block_tokens,
         reserve_full_prompt=engine.reserve_full_prompt, max_model_len=engine.max_model_len,
@@ -125,7 +125,9 @@ def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, .
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
-    """A tenant's server id in the simulation of its plan."""
+    """A tenant's server id in the simulation of its plan; of an engine on several GPUs their group."""
+    if tenant.engine is not None and tenant.engine.group is not None:
+        return tenant.engine.group
     id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
     return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
 

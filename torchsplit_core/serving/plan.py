@@ -16,6 +16,7 @@ from torchsplit_core.values import (
     PlanRequest,
     Variant,
     quoted,
+    tenants_on,
 )
 
 
@@ -94,6 +95,13 @@ def plan_serving(
     Raises InputFault if the plan has no slices or answers another request, and for a model without a source or a cut
     without nodes.
     """
+    engines = dict.fromkeys(tenant.model for _, _, tenant in tenants_on(outcome.gpus) if tenant.engine)
+    if engines:
+        raise InputFault(
+            "the plan",
+            f"has engines of LLMs ({', '.join(engines)}), which are not run here",
+            "Write their vLLM servers with torchsplit deploy.",
+        )
     # The simulation's order, so that what is served is what is simulated.
     order = {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
