@@ -159,7 +159,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(tmp_path, monk
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)
+    monkeypatch.setattr("torchsplit_core.workspace.blobs.os.fdopen", full)
     with pytest.raises(InputFault, match="has no room left on its disk"):
         workspace.put_bytes("upload", "a", b"after")
     monkeypatch.undo()

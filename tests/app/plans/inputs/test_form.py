@@ -112,6 +112,6 @@ def test_a_type_without_mig_has_none_to_turn_off(page, workspace, rows):
     workspace.put("plan_request", "review", replace(request(), gpus=gpus))
     opened = page("plan", workspace)
     shown = [(row.values["mig"], row.locked) for row in list(rows.drawn["Fleet"].values())[:3]]
-    assert shown == [(True, ()), (False, ("mig", "layouts")), (False, ())]
+    assert shown == [(True, ()), (False, ("mig", "layouts", "either")), (False, ())]
     rows.edit(opened, "Fleet", "2", "mig", True)
     assert rows.drawn["Fleet"]["2"].before == {"mig": "off"}
