@@ -127,6 +127,15 @@ def test_a_tenant_that_the_request_does_not_know_cannot_stay():
     assert plan(two_gpus(0, StateInstance("4g.24gb", 0, None, (tenant("stranger"),)))).status == "infeasible"
 
 
+def test_where_no_gpu_at_all_can_stay_the_limit_counts_all_the_same():
+    request = two_gpus(0, StateInstance("4g.24gb", 0, None, (tenant("stranger"),)))
+    state = HostState(request.current.gpus[:1])
+    alone = replace(request, gpus=request.gpus[:1], current=state)
+    assert plan(alone).status == "infeasible"
+    one_change = replace(alone, objective=Objective("leximin", max_touched_gpus=1))
+    assert plan(one_change).touched_gpus == 1
+
+
 def test_infeasible_with_few_changes_alone_says_so():
     request = two_gpus(0, StateInstance("1g.6gb", 0, None, (tenant("a"),)))
     request = replace(request, models=tuple(replace(m, min_throughput_rps=5.0) for m in request.models))

@@ -69,8 +69,13 @@ def add_held(formulation: Formulation) -> None:
         # An engine on several GPUs stays only where it runs on.
         uses = [number for number, use in enumerate(formulation.slice_uses) if use.choice.group == g]
         model.held_use.add(sum(model.x[use] for use in uses) - model.y[g, 0] == 0)
-    if limit is not None and not isinstance(touched, int):
+    if limit is None:
+        return
+    if not isinstance(touched, int):
         model.touch_limit = pyo.Constraint(expr=touched <= limit)
+    elif touched > limit:
+        # None may stay: a count of layouts cannot be below 0, so that there is no plan.
+        model.touch_limit = pyo.Constraint(expr=next(iter(model.y.values())) <= limit - touched)
 
 
 def _amounts(held: HeldGpu, mode: Mode) -> dict[Spot, float]:
