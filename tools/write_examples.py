@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tools.example_days import day_request
 from tools.example_history import history, job_profiles
 from tools.example_llms import llm_requests
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
@@ -314,6 +315,14 @@ def state_before(plan: PlanOutcome) -> HostState:
     return HostState((busy, free))
 
 
+def write_days() -> None:
+    """Three models over three windows of a day, and their plans."""
+    (FOLDER / "days").mkdir(exist_ok=True)
+    request = day_request(small_mix())
+    write_file(request, FOLDER / "days" / "three_windows_request.json")
+    write_file(workflow.plan_day(request), FOLDER / "days" / "three_windows.json")
+
+
 def write_transition() -> None:
     """From a host's state to the plan of the walk."""
     _, plan = read_file(FOLDER / "plan.json", expected="torchsplit.plan")
@@ -399,6 +408,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "history": write_history,
     "routes": write_routes,
     "transition": write_transition,
+    "days": write_days,
     "host-state": write_host_state,
     "evaluation": write_evaluation,
     "measurement": write_measurement,

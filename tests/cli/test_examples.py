@@ -30,6 +30,7 @@ ANSWERS = {
     "placement_frontier.json": "what `place` writes",
     "simulation.json": "what `simulate` writes",
     "stages.json": "what `partition --export` writes beside the parts",
+    "days/three_windows.json": "what `plan --over-windows` writes",
     "transition.json": "what `transition` writes",
     "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/router",
 }
@@ -39,6 +40,7 @@ SLOW, REPEATED, TORCH = pytest.mark.slow, pytest.mark.repeated, pytest.mark.torc
 CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     *((("plan", name), (SLOW,)) for name in PLAN_REQUESTS),
     *((("plan", name), (SLOW, REPEATED)) for name in MIXES),
+    (("plan", "days/three_windows_request.json", "--over-windows"), (SLOW,)),
     *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
     *((("deploy", plan, "--request", request), ()) for plan, request in PLANS),
     (("transition", "plan.json", "--from", "host_state.json", "--request", "plan_request.json", "--evict-foreign"), ()),

@@ -23,7 +23,7 @@ LAYERS = (
     ("model_source",),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation", "transition"),
     ("deployment", "latency_slo", "serving_estimates", "sizing", "strategy", "pictures"),
-    ("engine_plans",),
+    ("engine_plans", "day_plans"),
     ("apply", "evaluation"),
     ("workspace",),
     ("stages", "training"),

@@ -28,7 +28,9 @@ from torchsplit_core.cli.arguments.state_options import (
     with_current,
 )
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
+from torchsplit_core.cli.day.over_windows import check_day_options, plan_over_windows
 from torchsplit_core.cli.llm.request_llms import add_llm_options, llm_models
+from torchsplit_core.cli.transition import times_options
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
@@ -123,6 +125,13 @@ def add_plan_commands(command: Command, output: Options) -> None:
         help="change at most N GPUs of the current state (objective.max_touched_gpus)",
     )
     parser.add_argument(
+        "--over-windows",
+        action="store_true",
+        help="a plan for each of the request's demand_windows and the transitions between them, beside one plan that "
+        "holds all day",
+    )
+    times_options(parser)
+    parser.add_argument(
         "--save-request", action=OutputFile, metavar="FILE", help="write the request that the plan answers"
     )
     output(parser)
@@ -179,6 +188,7 @@ def _request(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    check_day_options(options)
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     request = _apply_time_limit(
         _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
@@ -193,6 +203,8 @@ def _plan(options: argparse.Namespace) -> int:
     request = with_progress(lambda progress: workflow.with_engine_points(request, progress))
     if options.spare is not None:
         request = replace(request, objective=replace(request.objective, survives=options.spare))
+    if options.over_windows:
+        return plan_over_windows(request, options)
     outcome = with_progress(
         lambda progress: workflow.plan(
             request,
@@ -241,7 +253,12 @@ def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | No
 
 def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     """Apply `--demands-as-minima` to the request; print a note if that changes it."""
-    changed = apply_demands_as_minima(request, options)
+    if options.over_windows and options.demands_as_minima:
+        from torchsplit_core.day_plans.window_requests import with_demands_as_minima
+
+        changed = with_demands_as_minima(request)
+    else:
+        changed = apply_demands_as_minima(request, options)
     if changed != request:
         print(
             "note: demands are taken as minima, so this answers the request with these minima",

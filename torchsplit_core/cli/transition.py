@@ -53,6 +53,11 @@ def transition_options(parser: argparse.ArgumentParser, *, required: bool = True
     parser.add_argument(
         "--evict-foreign", action="store_true", help="stop tenants of others where the plan needs their place"
     )
+    times_options(parser)
+
+
+def times_options(parser: argparse.ArgumentParser) -> None:
+    """Add the times that the steps of a transition take."""
     parser.add_argument(
         "--start-s",
         action="append",
@@ -84,8 +89,13 @@ def transition_between(plan: PlanOutcome, state: HostState, options: argparse.Na
         request=request,
         prefer_loss=options.prefer == "loss",
         evict_foreign=options.evict_foreign,
-        times=_times(options.start_s, options.drain_s),
+        times=change_times(options),
     )
+
+
+def change_times(options: argparse.Namespace) -> ChangeTimes:
+    """The times of `times_options`. Raises InputFault."""
+    return _times(options.start_s, options.drain_s)
 
 
 def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:

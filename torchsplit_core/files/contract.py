@@ -55,6 +55,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.evaluation": "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
     "torchsplit.host_state": "torchsplit_core.values.plan.host_state:HostState",
     "torchsplit.transition": "torchsplit_core.values.transition.outcome:Transition",
+    "torchsplit.day": "torchsplit_core.values.day.outcome:DayOutcome",
 }
 """Format name → value class, imported when the format is first read."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.values.day.outcome import BothSides, DayOutcome, DayWindow
     from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
     from torchsplit_core.values.errors import (
         InputFault,
@@ -169,11 +170,14 @@ __all__ = [
     "CLIENT_TEMPLATE",
     "CPU",
     "WHOLE_GPU",
+    "BothSides",
     "ChangeEffect",
     "Colocation",
     "ColocationMode",
     "Conflict",
     "ConstantTokens",
+    "DayOutcome",
+    "DayWindow",
     "Demand",
     "DemandLevels",
     "DemandWindow",
@@ -312,6 +316,7 @@ __getattr__ = on_demand(
     __name__,
     {
         "model_protocols": "CLIENT_TEMPLATE SplitClient TrainClient",
+        "day.outcome": "BothSides DayOutcome DayWindow",
         "device": "Device DeviceKind SlicesToMake",
         "errors": "InputFault InternalFault last_cause quoted suggestion system_reason",
         "graph": "GraphNode",

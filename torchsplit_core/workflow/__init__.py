@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.workflow.days import plan_day
     from torchsplit_core.workflow.deployments import deploy
     from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
     from torchsplit_core.workflow.lengths import profile_lengths
@@ -51,6 +52,7 @@ __all__ = [
     "placement_frontier",
     "placement_request",
     "plan",
+    "plan_day",
     "profile",
     "profile_lengths",
     "serve",
@@ -72,6 +74,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
+        "days": "plan_day",
         "deployments": "deploy",
         "estimates": "estimated_rows with_estimated_points with_estimates",
         "lengths": "profile_lengths",

@@ -38,7 +38,13 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
     Objective: {"survives": 0.0, "max_touched_gpus": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
-    PlanRequest: {"network_gb_per_s": None, "front": None, "current": None, "seed": 0.0},
+    PlanRequest: {
+        "network_gb_per_s": None,
+        "front": None,
+        "current": None,
+        "seed": 0.0,
+        "plan_demand_at": "p95",
+    },
 }
 """Fields that later versions added: omitted at their default, so that older requests keep their fingerprint."""
 

@@ -58,6 +58,7 @@ def validate(request: PlanRequest) -> None:
     for model in request.models:
         _check_model(model)
     check_demand_over_day(request.models)
+    _check_choice("plan_demand_at", request.plan_demand_at, ("mean", "p95"))
     _check_tiers(request)
     _check_colocations(request)
     _check_current(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from torchsplit_core.values.fields import Added, Amount, FileField, Length, Name
 
@@ -11,6 +11,9 @@ DAY_MINUTES = 24 * 60
 TIME_OF_DAY = "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"
 TimeOfDay = Annotated[str, Length(pattern=TIME_OF_DAY)]
 """HH:MM in UTC; 24:00 is 00:00."""
+
+WindowRate = Literal["mean", "p95"]
+"""One of the two rates of a window that has both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,18 @@ class DemandWindow:
     end: Annotated[TimeOfDay, FileField(key="to")]
     demand_rps: Amount | DemandLevels
     min_throughput_rps: Added[Amount | None] = None
+
+    def rate_rps(self, at: WindowRate) -> float:
+        """Its demand where it has one, else that of its two."""
+        demand = self.demand_rps
+        if not isinstance(demand, DemandLevels):
+            return demand
+        return demand.mean if at == "mean" else demand.p95
+
+    @property
+    def hours(self) -> float:
+        """How long it is."""
+        return self.minutes[1] / 60
 
     @property
     def minutes(self) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from torchsplit_core.values.fields import (
     Whole,
 )
 from torchsplit_core.values.hardware import WHOLE_GPU
-from torchsplit_core.values.plan.demand_over_day import DemandWindow
+from torchsplit_core.values.plan.demand_over_day import DemandWindow, WindowRate
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.plan.host_state import HostState
 from torchsplit_core.values.plan.llm import LlmModel, PlannedEngine
@@ -235,6 +235,7 @@ class PlanRequest:
     `network_gb_per_s` applies, if slower, to a variant with instances on more than one node. Both in 10^9 bytes a
     second. `front`: costs of the front if the plan is served from one host; None: ignored. `current`: what runs on the
     fleet now, by the ids of its GPUs; those it does not name are empty. `seed`: of the draws of LLMs' simulations.
+    `plan_demand_at`: which rate of a demand window that has two is its demand in plans over the day.
     """
 
     gpus: tuple[FleetEntry, ...]
@@ -249,3 +250,4 @@ class PlanRequest:
     front: Added[FrontCosts | None] = None
     current: Added[HostState | None] = None
     seed: Added[Whole] = 0
+    plan_demand_at: Added[WindowRate] = "p95"

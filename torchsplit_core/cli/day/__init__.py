@@ -1,0 +1,1 @@
+"""plan over the windows of a day, and windows of a trace of demand."""
