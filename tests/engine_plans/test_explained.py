@@ -22,7 +22,9 @@ TIGHT = replace(VARIED, max_tpot_ms=18.0)
 @pytest.fixture(scope="module")
 def request_():
     fleet = (FleetEntry(H100, count=2, layouts=(("4g.40gb", "3g.40gb"), ("1g.10gb",) * 7), mig="either"),)
-    return PlanRequest(fleet, (PlanModel("chat", llm=replace(TIGHT, tensor_parallel=(1, 2)), demand_rps=1000.0),))
+    return PlanRequest(
+        fleet, (PlanModel("chat", llm=replace(TIGHT, tensor_parallel=(1, 2)), demand_rps=1000.0),)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +70,7 @@ def test_an_eased_limit_brings_what_its_own_plan_has_and_never_less(request_, ex
         assert change.value_after == pytest.approx(
             plain(workflow.with_engine_points(changed)).objective.value, rel=0.02
         )
-        (limit,) = [
-            item for item in explained.explanation.models[0].limits if item.kind == change.what
-        ]
+        (limit,) = [item for item in explained.explanation.models[0].limits if item.kind == change.what]
         assert limit.binds == {"better": True, "same": False}.get(change.effect)
 
 
