@@ -166,6 +166,17 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
         for limit in model.limits:
             if limit.kind == "link" and limit.binds and limit.change is not None:
                 yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
+    for reason in explanation.engines:
+        place = f"{reason.gpu_type} {reason.profile or 'without MIG'}"
+        if reason.tensor_parallel > 1:
+            place = f"{reason.tensor_parallel} × {reason.gpu_type}"
+        if reason.reason == "no_engine":
+            yield f"{reason.model}: no engine on {place}: {reason.detail}"
+        elif reason.trial is not None and reason.trial.effect == "infeasible":
+            yield f"{reason.model}: all engines on {place}: no plan"
+        elif reason.trial is not None and reason.trial.value_after is not None:
+            before, after = reason.trial.value_before, reason.trial.value_after
+            yield f"{reason.model}: all engines on {place}: {_figure(after)} in place of {_figure(before)}"
 
 
 def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:

@@ -53,7 +53,7 @@ LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT_WRITERS)
 WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD_WRITERS)
 """The formats that run models, which need their sources and written parts."""
 FILE_FORMATS = ("ray-serve", "triton")
-"""The formats that run model files in a server of their own, and no custom image."""
+"""The formats that run model files in a server of their own, and no custom image; Ray also engines of LLMs."""
 WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
 """The formats whose scheduler assigns a slice to one container."""
 FORMATS: tuple[str, ...] = (*LAYOUT_FORMATS, *WORKLOAD_FORMATS)
@@ -166,9 +166,14 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
         return "everything, since only the plan's request says what the models are, and it is not there", True
     served = list(tenants_on(plan.gpus))
     if name in FILE_FORMATS:
-        omitted = [entry for entry in served if entry[2].model in images]
+        omitted = [
+            entry
+            for entry in served
+            if entry[2].model in images and (name == "triton" or not images[entry[2].model].is_vllm)
+        ]
         names = ", ".join(dict.fromkeys(tenant.model for *_, tenant in omitted))
-        text = f"what runs in an image of its own, an engine of an LLM too: this format runs model files ({names})"
+        engines = "" if name == "ray-serve" else ", an engine of an LLM too"
+        text = f"what runs in an image of its own{engines}: this format runs model files ({names})"
     elif name in WHOLE_SLICE_FORMATS:
         omitted = [entry for entry in served if entry[2].model in images and len(entry[1].tenants) > 1]
         names = ", ".join(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from torchsplit_core.engine_plans.engine_figures import (
     EnginePlace,
@@ -73,10 +74,12 @@ def with_engine_points(request: PlanRequest, progress: Progress = ignore_progres
     return replace(request, models=tuple(models))
 
 
-def llm_engines(request: PlanRequest, llm: LlmModel) -> LlmEngines:
+def llm_engines(
+    request: PlanRequest, llm: LlmModel, known: Mapping[EnginePlace, EnginePoint] = MappingProxyType({})
+) -> LlmEngines:
     """The engines of one LLM on the places that the request's fleet offers.
 
-    Points that keep the limits go before estimates.
+    Points that keep the limits go before estimates; `known` estimates are not simulated anew.
     """
     counted = {
         EnginePlace(point.gpu_type, point.profile, point.tensor_parallel): point
@@ -90,6 +93,8 @@ def llm_engines(request: PlanRequest, llm: LlmModel) -> LlmEngines:
         measured = counted.get(place)
         if measured is not None:
             points.append(_measured_point(llm, place, measured, request.seed))
+        elif place in known:
+            points.append(known[place])
         elif llm.config is not None and not _is_dominated(llm, place, rates, request.seed):
             point = estimated_point(llm.config, llm.engine, engine_requests(llm, request.seed), place)
             if isinstance(point, NoEngine):

@@ -119,6 +119,7 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
         request,
         outcome,
         time.perf_counter() + seconds,
+        engines=workflow.engine_questions(request, outcome),
         progress=progress,
         on_outcome=cache.store,
         known=cache.lookup,

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from torchsplit_core.values.plan.demand_over_day import DemandLevels, DemandWindow
     from torchsplit_core.values.plan.explanation import (
         ChangeEffect,
+        EngineReason,
         LayoutReason,
         ModelBinding,
         ModelLimit,
@@ -185,6 +186,7 @@ __all__ = [
     "Device",
     "DeviceKind",
     "EnginePoint",
+    "EngineReason",
     "EngineServer",
     "FailureReason",
     "FleetEntry",
@@ -330,7 +332,7 @@ __getattr__ = on_demand(
             "RooflineGpu RooflineThroughput TableThroughput ThroughputRow"
         ),
         "plan.demand_over_day": "DemandLevels DemandWindow",
-        "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
+        "plan.explanation": "ChangeEffect EngineReason LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
         "plan.llm": "LlmEngineOptions LlmModel LlmPoint PlannedEngine TokenFigure",

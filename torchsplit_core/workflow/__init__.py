@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workflow.steps import (
         compare_placements,
         drawing,
+        engine_questions,
         literal_size,
         own_partition,
         partition,
@@ -41,6 +42,7 @@ __all__ = [
     "compare_placements",
     "deploy",
     "drawing",
+    "engine_questions",
     "estimated_rows",
     "front_words",
     "literal_size",
@@ -82,7 +84,7 @@ __getattr__ = on_demand(
         "serving": "front_words measure serve with_front_costs",
         "simulations": "server_id simulate simulated_requests simulation_request under_load without_instance",
         "steps": (
-            "compare_placements drawing literal_size own_partition partition place "
+            "compare_placements drawing engine_questions literal_size own_partition partition place "
             "placement_alternatives placement_frontier placement_request plan trace with_engine_points"
         ),
         "strategies": "strategy strategy_script",
