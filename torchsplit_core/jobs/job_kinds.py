@@ -287,7 +287,7 @@ JOBS: dict[str, JobKind] = {
     # A proof behind a slider is shown beside the slider: a panel that comes and goes would move the page.
     WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
-    DAY: JobKind("torchsplit_core.jobs.day:day_job", RequestParameters),
+    DAY: JobKind("torchsplit_core.jobs.plan:day_job", RequestParameters),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),

@@ -13,8 +13,8 @@ from tests.support.app import plan_page
 from tests.support.app.page import metrics, press, said
 from tests.support.app.values import plan, request
 from torchsplit_core.day_plans.day_figures import used_gpus
-from torchsplit_core.jobs.day import day_job
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
+from torchsplit_core.jobs.plan import day_job
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     DemandLevels,
@@ -72,8 +72,8 @@ def test_rows_and_windows_are_each_other_and_what_a_window_has_besides_stays():
     levels = replace(first[0], demand_rps=DemandLevels(100.0, 200.0), min_throughput_rps=30.0)
     bert = replace(changed.models[0], demand_windows=(levels, first[1]))
     both = replace(changed, models=(bert, *changed.models[1:]))
-    kept = window_table.with_windows(both, window_table.rows_of(both))
-    assert kept == both
+    again = window_table.with_windows(both, window_table.rows_of(both))
+    assert again == both
     rows = window_table.rows_of(both)
     rows[0]["bert"] = 150.0
     edited = window_table.with_windows(both, rows).models[0].demand_windows[0]
