@@ -20,6 +20,7 @@ from app.session.workspace import read
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.day_plans.day_figures import lost_in, used_gpus
+from torchsplit_core.day_plans.schedule import schedule_files
 from torchsplit_core.day_plans.summary import day_verdict
 from torchsplit_core.day_plans.window_requests import (
     check_day_request,
@@ -28,6 +29,7 @@ from torchsplit_core.day_plans.window_requests import (
     windows_of,
     with_demands_as_minima,
 )
+from torchsplit_core.deployment import zip_files
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
@@ -58,7 +60,8 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
         return
     if outcome.request_sha256 != request_hash(request):
         widgets.badge("of earlier windows or inputs: plan the day again", "yellow")
-    if len(outcome.windows) == len(request.models[0].demand_windows):
+        return
+    with frame.fault_boundary():
         _results(workspace, name, request, outcome)
 
 
@@ -149,7 +152,14 @@ def _results(workspace: Workspace, name: str, request: PlanRequest, outcome: Day
         f"Select a window to see its plan. Requests lost: demand during the change that nothing serves, with the "
         f"change begun ahead where that loses less; estimated. {window_table.zone_note(zone, today)}"
     )
-    widgets.json_button("The day (JSON)", outcome, f"{name}.day.json")
+    with st.container(horizontal=True):
+        widgets.json_button("The day (JSON)", outcome, f"{name}.day.json")
+        if all(window.plan.gpus for window in outcome.windows):
+            st.download_button(
+                "Schedule (ZIP)", lambda: zip_files(schedule_files(request, outcome)), f"{name}.schedule.zip",
+                "application/zip", on_click="ignore",
+                help="When each change begins, its steps, and the files that cut GPUs. Nothing applies itself.",
+            )  # fmt: skip
     if isinstance(chosen, int) and chosen < len(outcome.windows):
         _window(workspace, name, request, outcome, chosen)
 
