@@ -26,6 +26,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Progress,
+    Transition,
     ignore_progress,
 )
 
@@ -35,8 +36,15 @@ DayPlanner = Callable[[PlanRequest, Progress], PlanOutcome]
 MOST_ROUNDS = 4
 """Times round the day in search of windows that follow from one another with few changes."""
 
-CHANGE_SHARE = 0.3
-"""Of the time of a window's plan: the search for one that is as good and changes less."""
+SEARCH_SHARE = 0.9
+"""Of the time: for all plans; transitions and checks get the rest."""
+
+MOST_TRIES, LEAST_TRIES = 60_000, 2_500
+"""Tries for the orders of all transitions of a day, and of one: enough for any order of eight parts."""
+
+CHANGE_SHARE = 0.5
+"""Of the time of a window's plan: the search for one that is as good and changes less; it gets what planning leaves,
+too."""
 
 
 def plan_day(
@@ -81,7 +89,7 @@ class _Clock:
 
     def restart(self) -> None:
         """Begin the day's time again."""
-        self.deadline, self.left = time.perf_counter() + self.seconds, self.plans
+        self.deadline, self.left = time.perf_counter() + SEARCH_SHARE * self.seconds, self.plans
 
     def plan(self, request: PlanRequest, what: str, before: PlanOutcome | None) -> PlanOutcome:
         """The plan of one request in its part of the time, as an outcome of that request as it is."""
@@ -94,13 +102,14 @@ class _Clock:
         def report(part: float, message: str) -> None:
             self.progress(done + share * part, f"{what}: {message}")
 
-        limited = replace(request, solver=replace(request.solver, time_limit_s=seconds))
+        limit = seconds if before is None else (1 - CHANGE_SHARE) * seconds
+        limited = replace(request, solver=replace(request.solver, time_limit_s=limit))
         try:
             plan = replace(self.planner(limited, report), request_sha256=request_hash(request))
         except InputFault as fault:
             raise fault.within(what) from fault
         if before is not None:
-            until = time.perf_counter() + CHANGE_SHARE * seconds
+            until = max(now + seconds, time.perf_counter() + 0.5 * CHANGE_SHARE * seconds)
             plan = with_least_change(request, plan, before, until)
         return plan
 
@@ -173,14 +182,13 @@ def _window(
     following = (number + 1) % len(plans)
     if not plans[number].gpus or not plans[following].gpus:
         return DayWindow(names[number], plans[number], None)
-    late, early = (
-        plan_transition(
-            plans[following],
-            state_of_plan(plans[number]),
-            request=with_demands_of(request, names[at]),
-            times=times,
-        )
-        for at in (following, number)
-    )
+
+    def during(name: str) -> Transition:
+        demands = with_demands_of(request, name)
+        state, tries = state_of_plan(plans[number]), max(LEAST_TRIES, MOST_TRIES // len(plans))
+        return plan_transition(plans[following], state, request=demands, times=times, most_tries=tries)
+
+    late = during(names[following])
+    early = during(names[number]) if lost_in(late) > 0 else late
     ahead = lost_in(early) < lost_in(late)
     return DayWindow(names[number], plans[number], early if ahead else late, ahead)

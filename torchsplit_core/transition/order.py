@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 
@@ -13,6 +13,8 @@ from torchsplit_core.transition.rates import Losses, Running
 MOST_TRIES = 30_000
 """Parts put behind begun orders by the exact search: enough for 8 parts in any case, and for most changes of twice as
 many, since orders that lose more than the greedy one are not followed."""
+MOST_PARTS = 20
+"""Parts above which those tries would be spent in vain: the greedy order stands."""
 _CLOSE = 1e-9
 """Model-seconds that count as none: rounding."""
 
@@ -23,11 +25,15 @@ _Loss = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Parts in order, and the model-seconds below demand of each model. `exact`: no order has a better `value`."""
+    """Parts in order, and the model-seconds below demand of each model. `exact`: no order has a better `value`.
+
+    `tries` were spent on the search.
+    """
 
     parts: tuple[ChangePart, ...]
     lost: dict[str, float]
     exact: bool
+    tries: int = 0
 
     @property
     def value(self) -> Value:
@@ -35,13 +41,17 @@ class Order:
         return _value(tuple(self.lost.values()))
 
 
-def best_order(parts: Sequence[ChangePart], losses: Losses, running: Running) -> Order:
-    """The best order of the parts, from the tenants that run."""
+def best_order(
+    parts: Sequence[ChangePart], losses: Losses, running: Running, most_tries: int = MOST_TRIES
+) -> Order:
+    """The best order of the parts, from the tenants that run; the greedy one where the tries do not suffice."""
     walk = _Walk(parts, losses, running)
     greedy = walk.greedy()
     if greedy.value == (0.0, 0.0):
         return Order(greedy.parts, greedy.lost, exact=True)
-    return walk.exact(greedy) or greedy
+    if len(parts) > MOST_PARTS:
+        return greedy
+    return walk.exact(greedy, most_tries) or replace(greedy, tries=most_tries)
 
 
 def evaluate(parts: Sequence[ChangePart], losses: Losses, running: Running) -> Order:
@@ -90,7 +100,7 @@ class _Walk:
             self.states = {0: self.states[0], done: self.states[done]}
         return self._order(chosen, total, exact=len(self.parts) <= 1)
 
-    def exact(self, greedy: Order) -> Order | None:
+    def exact(self, greedy: Order, most_tries: int) -> Order | None:
         """A path of the least worst loss: best first, since losses only grow; None where it takes too many tries."""
         full, tick, tries = (1 << len(self.parts)) - 1, count(), 0
         heap: list[tuple[Value, int, int, _Loss, tuple[int, ...]]] = [
@@ -100,7 +110,7 @@ class _Walk:
         while heap:
             _, _, done, total, path = heappop(heap)
             if done == full:
-                return self._order(path, total, exact=True)
+                return replace(self._order(path, total, exact=True), tries=tries)
             others = settled.setdefault(done, [])
             if any(all(a <= b + _CLOSE for a, b in zip(other, total, strict=True)) for other in others):
                 continue
@@ -109,7 +119,7 @@ class _Walk:
                 if done >> index & 1:
                     continue
                 tries += 1
-                if tries > MOST_TRIES:
+                if tries > most_tries:
                     return None
                 after, lost = self.follow(done, index, total)
                 if _value(lost) <= greedy.value:

@@ -10,7 +10,7 @@ from torchsplit_core.hardware.gpu_ids import host_of
 from torchsplit_core.hardware.host_state.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
 from torchsplit_core.hardware.host_state.validity import check_state, engine_group, has_mig
-from torchsplit_core.transition.order import Order, best_order, evaluate
+from torchsplit_core.transition.order import MOST_TRIES, Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs, timelines
 from torchsplit_core.transition.times import ChangeTimes
@@ -36,6 +36,8 @@ from torchsplit_core.values import (
 MOST_ORDERED = 12
 """Parts up to which assignments of equal value are compared by what they lose, and bridges are tried in every order."""
 MOST_BRIDGES = 8
+ALTERNATIVE_SHARE = 4
+"""Times the tries of one order that all other assignments of equal value get together."""
 _SPLIT_GROUPS = (
     "every way that leaves most as it is gives an engine GPUs of several hosts; "
     "plan from this state (plan --current), which gives each GPU the host's own id"
@@ -50,14 +52,16 @@ def plan_transition(
     prefer_loss: bool = False,
     evict_foreign: bool = False,
     times: ChangeTimes | None = None,
+    most_tries: int = MOST_TRIES,
 ) -> Transition:
     """The transition that leaves most tenants untouched, then keeps most instances, then touches fewest GPUs, then
     loses least; with `prefer_loss` the loss comes before the GPUs.
 
     Infeasible, with a message, where the plan needs more GPUs of a type than there are, or places that others hold and
     `evict_foreign` is not given. `request` gives demands; without it a model's is the lesser of its throughputs before
-    and after. Verified without the search. Raises InputFault for an outcome without a plan, or a state that no host can
-    be in.
+    and after. `most_tries`: parts put behind begun orders for one assignment of GPUs, a few times as many for all
+    others of equal value. Verified without the search. Raises InputFault for an outcome without a plan, or a state that
+    no host can be in.
     """
     if plan.status not in ("optimal", "feasible"):
         problem = f"has the status {quoted(plan.status)}, so there is nothing to change to"
@@ -69,7 +73,7 @@ def plan_transition(
             raise InputFault("request", problem, "Pass the request that the plan answers.")
     check_state(state)
     state = with_common_groups(state, plan.gpus)
-    searched = _Search(plan, state, request, times or ChangeTimes(), evict_foreign)
+    searched = _Search(plan, state, request, times or ChangeTimes(), evict_foreign, most_tries)
     outcome = searched.best(prefer_loss)
     fault = transition_fault(plan, state, outcome)
     if fault is not None:
@@ -92,8 +96,10 @@ class _Search:
         request: PlanRequest | None,
         times: ChangeTimes,
         evict: bool,
+        most_tries: int,
     ) -> None:
         self.plan, self.state, self.times, self.evict = plan, state, times, evict
+        self.most_tries, self.tries = most_tries, 0
         before = [tenant for gpu in state.gpus for item in gpu.instances for tenant in item.planned_tenants]
         after = [tenant for _, _, tenant in tenants_on(plan.gpus)]
         self.throughputs = Throughputs((*before, *after), request)
@@ -110,7 +116,10 @@ class _Search:
             return Transition("infeasible", 0, 0, 0, None, message=message)
         chosen = self._candidate(first)
         if len(chosen.order.parts) <= MOST_ORDERED:
+            self.tries = 0
             for assignment in filter(_keeps_groups, matching.assignments(touched=not prefer_loss)):
+                if chosen.order.value == (0.0, 0.0) or self.tries > ALTERNATIVE_SHARE * self.most_tries:
+                    break
                 candidate = self._candidate(assignment)
                 if candidate.order.value < chosen.order.value:
                     chosen = candidate
@@ -118,7 +127,8 @@ class _Search:
 
     def _candidate(self, assignment: FleetAssignment) -> _Candidate:
         parts = [part for match in assignment.matches for part in parts_of(match, self.times)]
-        order = best_order(parts, self.losses, self.running)
+        order = best_order(parts, self.losses, self.running, self.most_tries)
+        self.tries += order.tries
         return self._with_spare(assignment, order)
 
     def _with_spare(self, assignment: FleetAssignment, order: Order) -> _Candidate:
@@ -151,7 +161,8 @@ class _Search:
             order = better
         if order is first:
             return _Candidate(assignment, order, None)
-        ordered = best_order(order.parts, self.losses, self.running)
+        ordered = best_order(order.parts, self.losses, self.running, self.most_tries)
+        self.tries += ordered.tries
         return _Candidate(assignment, min(order, ordered, key=lambda option: option.value), spare.id)
 
     def _outcome(self, chosen: _Candidate, first: FleetAssignment) -> Transition:
