@@ -18,8 +18,10 @@ from torchsplit_core.planning.manual.values import ManualGpu, ManualInstance, Ma
 from torchsplit_core.planning.outcome.figures import bound_for, unproven_outcome
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.planning.verification.engines import group_faults
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify
 from torchsplit_core.values import (
+    WHOLE_GPU,
     ObjectiveValue,
     PlanFault,
     PlannedGpu,
@@ -67,9 +69,11 @@ def from_plan(outcome: PlanOutcome) -> tuple[ManualGpu, ...]:
 
 
 def _manual_tenant(tenant: Tenant) -> ManualTenant:
+    group = None if tenant.engine is None else tenant.engine.group
     return ManualTenant(
-        tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.share
-    )
+        tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.share,
+        tenant.gpus, group,
+    )  # fmt: skip
 
 
 def evaluate(
@@ -105,7 +109,11 @@ def evaluate(
         _to_planned_gpu(request, fleet[manual_gpu.id], manual_gpu, slice_instances)
         for manual_gpu, slice_instances in zip(known_gpus, by_slice, strict=True)
     )
-    faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, planned_gpus))
+    faults = (
+        *_gpu_faults(gpus, fleet),
+        *slice_faults(request, planned_gpus),
+        *group_faults(request, planned_gpus),
+    )
     notes = tuple(
         f"{gpu.id} has slices but no tenant: the plan leaves it unused."
         for gpu in planned_gpus
@@ -176,7 +184,10 @@ def _to_planned_gpu(
         )
         for item, slice_instances in zip(manual_gpu.slices, by_slice, strict=True)
     )
-    return PlannedGpu(fleet_gpu.id, fleet_gpu.type, any(item.tenants for item in manual_gpu.slices), slices)
+    used = any(item.tenants for item in manual_gpu.slices)
+    mig = all(item.profile != WHOLE_GPU for item in slices) if fleet_gpu.either and used else None
+    groups = (tenant.group for item in manual_gpu.slices for tenant in item.tenants)
+    return PlannedGpu(fleet_gpu.id, fleet_gpu.type, used, slices, mig, next(groups, None))
 
 
 def _whole_fleet(fleet: Iterable[FleetGpu], planned_gpus: Sequence[PlannedGpu]) -> tuple[PlannedGpu, ...]:
