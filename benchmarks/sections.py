@@ -156,6 +156,29 @@ BENCHMARKS = (
         ("--families", "--examples", "70b_on_groups"),
     ),
     Benchmark(
+        "A day planned",
+        "benchmarks.day_plans",
+        "Days of 24 windows for 16 models on 64 A100-80GB, each model's demand a cosine of its own: goal 60 s. Then "
+        "the rates of production services (alibaba/ServeGen, Apache-2.0) on measured models of the A100 library, "
+        "scaled to 32 GPUs: windows cut from the trace at least cost, every demand a minimum, fewest GPUs; one plan; "
+        "and a rule that keeps utilisation at a target by the load of ten minutes before, changes at no loss and packs "
+        "first fit. Served: of the requests of the trace, step by step, less what transitions lose (estimated).",
+        (
+            "--kinds",
+            "min_gpus",
+            "--size",
+            "2",
+            "3",
+            "4",
+            "--seconds",
+            "4",
+            "--day-seconds",
+            "2",
+            "--windows",
+            "2",
+        ),
+    ),
+    Benchmark(
         "From one plan to the next",
         "benchmarks.transition_losses",
         "Random fleets of three GPU types planned twice, with every demand multiplied by 0.5 to 2 in between, medians "

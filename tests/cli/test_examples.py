@@ -41,6 +41,8 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     *((("plan", name), (SLOW,)) for name in PLAN_REQUESTS),
     *((("plan", name), (SLOW, REPEATED)) for name in MIXES),
     (("plan", "days/three_windows_request.json", "--over-windows"), (SLOW,)),
+    (("windows", "plan_request.json", "--trace", "days/five_services.csv", "--windows", "3", "--map", "m-mid=bert"),
+     ()),
     *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
     *((("deploy", plan, "--request", request), ()) for plan, request in PLANS),
     (("transition", "plan.json", "--from", "host_state.json", "--request", "plan_request.json", "--evict-foreign"), ()),

@@ -14,9 +14,13 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning import plan
 from torchsplit_core.transition import state_of_plan
 from torchsplit_core.values import (
+    ConstantTokens,
     DayOutcome,
+    FleetEntry,
     GammaArrivals,
     InputFault,
+    LlmModel,
+    LlmPoint,
     Objective,
     PlanModel,
     PlanOutcome,
@@ -276,3 +280,40 @@ def test_a_models_own_minimum_stands_where_a_window_has_none():
     request = on_a30(with_windows(model, (10.0, 5.0), (10.0, None)), objective=Objective("min_gpus"))
     night, light = workflow.plan_day(request).windows
     assert night.plan.models[0].throughput_rps >= 5.0 and light.plan.models[0].throughput_rps >= 15.0
+
+
+def llm_day(**options: object) -> PlanRequest:
+    """An LLM with measured engines on one and two GPUs of a node, by night and by day."""
+    points = tuple(
+        LlmPoint("H100-SXM5-80GB", "", rate, gpus, ttft_ms=200.0, tpot_ms=20.0)
+        for gpus, rate in ((1, 4.0), (2, 9.0))
+    )
+    llm = LlmModel(
+        None, ConstantTokens(500), ConstantTokens(100), max_ttft_ms=1000.0, tensor_parallel=(1, 2), points=points
+    )  # fmt: skip
+    model = with_windows(PlanModel("chat", llm=llm), (4.0, 4.0), (8.0, 8.0))
+    fleet = (FleetEntry("H100-SXM5-80GB", count=4, node="host", mig=False, cost=3.0),)
+    return PlanRequest(fleet, (model,), objective=Objective("min_gpus"))
+
+
+def test_llms_have_windows_with_few_changes_and_a_cost_per_million_tokens():
+    request = llm_day()
+    day = workflow.plan_day(request)
+    assert list(day_faults(workflow.with_engine_points(request), day)) == []
+    assert [sum(gpu.used for gpu in window.plan.gpus) for window in day.windows] == [1, 2]
+    # An engine more beside the one that runs, not one of twice the size in its place.
+    assert [window.transition.touched_gpus for window in day.windows] == [1, 1]
+    requests = 3600 * (11.5 * 4.0 + 12.5 * 8.0) / 1e6
+    assert day.cost_per_million_output_tokens.static == pytest.approx(6.0 * 24 / (requests * 100))
+    assert day.cost_per_million_requests.static == pytest.approx(6.0 * 24 / requests)
+
+
+def test_response_time_limits_hold_in_each_window():
+    model = replace(simple("a", RATES, memory_gib=1.0), max_response_ms=400.0)
+    request = on_a30(
+        with_windows(model, (5.0, 5.0), (30.0, 30.0)), objective=Objective("min_gpus"), count=2,
+        solver=SolverOptions(12.0),
+    )  # fmt: skip
+    day = workflow.plan_day(request)
+    assert all(window.plan.models[0].response_ms.p95 <= 400.0 for window in day.windows)
+    assert list(day_faults(request, day)) == []

@@ -157,6 +157,11 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
+        "torchsplit_core.cli.day.windows:add_windows_command",
+        (_output_options,),
+        {"windows": "cut a trace of demand into windows of the day, in a plan request"},
+    ),
+    (
         "torchsplit_core.cli.training.estimates:add_training_commands",
         (_trust_options, _output_options),
         {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 
+from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import served_rates, windows_of
 from torchsplit_core.values import (
     BothSides,
@@ -39,11 +40,6 @@ def with_figures(request: PlanRequest, outcome: DayOutcome) -> DayOutcome:
         cost_per_million_requests=_both(list(map(_per_million, costs, requests))),
         cost_per_million_output_tokens=_both(list(map(_per_million, costs, tokens))),
     )
-
-
-def used_gpus(plan: PlanOutcome) -> int:
-    """GPUs in use."""
-    return sum(gpu.used for gpu in plan.gpus)
 
 
 def lost_in(transition: Transition) -> float:

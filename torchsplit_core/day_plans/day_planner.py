@@ -110,7 +110,7 @@ class _Clock:
             raise fault.within(what) from fault
         if before is not None:
             until = max(now + seconds, time.perf_counter() + 0.5 * CHANGE_SHARE * seconds)
-            plan = with_least_change(request, plan, before, until)
+            plan = with_least_change(request, plan, before, until, lambda asked: self.planner(asked, report))
         return plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from torchsplit_core.day_plans.closest_plan import closest_gpus
@@ -26,42 +27,56 @@ from torchsplit_core.values import (
 PROGRAM_SHARE = 0.8
 """Of the time: for the program that counts GPUs; the search with limits gets what is left."""
 
+LEAST_S = 0.1
+"""A search gets at least this long."""
+
 MOST_SEARCHED = 12
 """GPUs of a plan up to which other plans of the same levels are searched too, with another model the worst served."""
 
 
+Planner = Callable[[PlanRequest], PlanOutcome]
+"""Plans a request within its time limit, verified."""
+
+
 def with_least_change(
-    request: PlanRequest, plan: PlanOutcome, before: PlanOutcome, deadline: float
+    request: PlanRequest, plan: PlanOutcome, before: PlanOutcome, deadline: float, planner: Planner
 ) -> PlanOutcome:
     """The plan of the request with the fewest touched GPUs among those as good as `plan`; `before` runs now.
 
-    A search that ends before the deadline (of perf_counter) proves that number. Of models with response-time limits
-    and LLMs only the plan before is tried, since a plan of them has to be simulated. The outcome is verified and has
+    A search that ends before the deadline (of perf_counter) proves that number. Where LLMs are served `planner` plans,
+    since such plans are simulated; where response times are limited none is searched. The outcome is verified and has
     the proofs of `plan`.
     """
     if not plan.gpus or not plan.touched_gpus or request.objective.max_touched_gpus is not None:
         return plan
-    if _has_simulated_limits(request):
+    if any(model.max_response_ms is not None for model in request.models):
         return plan
-    same = same_if_as_good(request, plan, before)
-    if same.touched_gpus == 0:
-        return same
-    best = _by_program(request, plan, deadline) or plan
-    if sum(gpu.used for gpu in plan.gpus) > MOST_SEARCHED:
+    best = plan
+    if not _has_simulated_limits(request):
+        same = same_if_as_good(request, plan, before)
+        if same.touched_gpus == 0:
+            return same
+        best = _by_program(request, plan, deadline) or plan
+    if used_gpus(plan) > MOST_SEARCHED:
         return best
-    least, most = 1, best.touched_gpus or 0
+    least, most = 0 if _has_simulated_limits(request) else 1, best.touched_gpus or 0
     while least < most and time.perf_counter() < deadline:
         limit = (least + most) // 2
-        objective = replace(request.objective, max_touched_gpus=limit)
-        limited = plan_limited_change(
-            replace(request, objective=objective), Stopwatch(), deadline, ignore_progress
-        )
-        candidate = _changing_less(request, plan, limited)
+        candidate = _changing_less(request, plan, _limited(request, limit, deadline, planner))
         if candidate is None:
             least = limit + 1
         else:
             best, most = candidate, candidate.touched_gpus or 0
     return best
+
+
+def _limited(request: PlanRequest, limit: int, deadline: float, planner: Planner) -> PlanOutcome:
+    """The best plan that touches at most so many GPUs, found before the deadline."""
+    asked = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
+    if not _has_simulated_limits(request):
+        return plan_limited_change(asked, Stopwatch(), deadline, ignore_progress)
+    seconds = max(deadline - time.perf_counter(), LEAST_S)
+    return planner(replace(asked, solver=replace(request.solver, time_limit_s=seconds)))
 
 
 def _by_program(request: PlanRequest, plan: PlanOutcome, deadline: float) -> PlanOutcome | None:
@@ -117,9 +132,9 @@ def _changing_less(request: PlanRequest, plan: PlanOutcome, other: PlanOutcome) 
 
 
 def _as_good(request: PlanRequest, plan: PlanOutcome, other: PlanOutcome) -> PlanOutcome | None:
-    """The other plan with the proofs of `plan`, if all its levels and ties are as good; not verified."""
+    """The other plan with the proofs of `plan`, if all levels and ties are as good on no more GPUs; not verified."""
     reached, wanted = reached_levels(other.objective), reached_levels(plan.objective)
-    if not other.gpus or not all(map(equal, reached, wanted)):
+    if not other.gpus or not all(map(equal, reached, wanted)) or used_gpus(other) > used_gpus(plan):
         return None
     gpus = _without_idle_slices(other)
     sent, least = (separation_traffic(request, alike) for alike in (gpus, plan.gpus))
@@ -141,6 +156,11 @@ def _as_good(request: PlanRequest, plan: PlanOutcome, other: PlanOutcome) -> Pla
 def _without_idle_slices(plan: PlanOutcome) -> tuple[PlannedGpu, ...]:
     """Its GPUs without instances on which nothing runs: these may stay under a limit of changes alone."""
     return tuple(gpu if gpu.used else PlannedGpu(gpu.id, gpu.type, False) for gpu in plan.gpus)
+
+
+def used_gpus(plan: PlanOutcome) -> int:
+    """GPUs in use."""
+    return sum(gpu.used for gpu in plan.gpus)
 
 
 def _proven_as(

@@ -9,15 +9,13 @@ from torchsplit_core.values.simulation.request import Arrivals
 
 
 def with_demand(model: PlanModel, demand_rps: float) -> PlanModel:
-    """The model with this demand (above 0), its arrivals in proportion."""
+    """The model with this demand (above 0), its arrivals in proportion.
+
+    Those of an LLM give their form alone: its engines are simulated at the rates that are looked for.
+    """
     factor = demand_rps / model.demand_rps
-    if factor == 1.0:
-        return model
-    llm = model.llm
-    if llm is not None and llm.arrivals is not None:
-        llm = replace(llm, arrivals=scaled_arrivals(llm.arrivals, factor))
     arrivals = None if model.arrivals is None else scaled_arrivals(model.arrivals, factor)
-    return replace(model, demand_rps=demand_rps, arrivals=arrivals, llm=llm)
+    return replace(model, demand_rps=demand_rps, arrivals=arrivals)
 
 
 def scaled_arrivals(arrivals: Arrivals, factor: float) -> Arrivals:

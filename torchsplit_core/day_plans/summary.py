@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsplit_core.day_plans.day_figures import lost_in, used_gpus
+from torchsplit_core.day_plans.day_figures import lost_in
+from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import windows_of
 from torchsplit_core.values import BothSides, DayOutcome, DayWindow, PlanOutcome, PlanRequest
 
@@ -41,7 +42,9 @@ def window_rows(request: PlanRequest, outcome: DayOutcome) -> Iterator[tuple[str
             window.name, times.start, times.end, f"{times.hours:.4g}", window.plan.status,
             *_plan_cells(window.plan), *_change_cells(window),
         )  # fmt: skip
-    yield ("one plan", "", "", "24", outcome.static.status, *_plan_cells(outcome.static), "0", "", "0", "0")
+    static = outcome.static
+    changes = ("0", "", "0", "0") if static.gpus else ("n/a",) * 4
+    yield ("one plan", "", "", "24", static.status, *_plan_cells(static), *changes)
 
 
 def day_verdict(outcome: DayOutcome) -> str:

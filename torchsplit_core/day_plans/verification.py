@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchsplit_core.day_plans.window_requests import request_of_window, static_request, windows_of
+from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.transition import state_of_plan, transition_fault
@@ -57,7 +58,9 @@ def _transition_faults(request: PlanRequest, outcome: DayOutcome) -> Iterator[st
         if (change is None) != (not window.plan.gpus or not following.plan.gpus):
             yield f"{window.name}: has {'no' if change is None else 'a'} transition to {following.name}"
         elif change is not None:
-            fault = transition_fault(following.plan, state_of_plan(window.plan), change)
+            # Engines on several GPUs have names of their plan alone, which a transition gives anew.
+            begun = with_common_groups(state_of_plan(window.plan), following.plan.gpus)
+            fault = transition_fault(following.plan, begun, change)
             if fault is not None:
                 yield f"{window.name}: its transition is at fault: {fault}"
             if limit is not None and change.touched_gpus > limit:

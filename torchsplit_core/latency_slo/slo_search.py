@@ -16,6 +16,7 @@ from torchsplit_core.planning.request.objective import goal_of, max_min_objectiv
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
+    HostState,
     PlannedGpu,
     PlanOutcome,
     PlanRequest,
@@ -147,12 +148,19 @@ class SloSearch:
                         tier=0,
                     )
                 )
+        if request.objective.max_touched_gpus is not None:
+            # What runs on the other GPUs would go without being counted.
+            return None
         if len(models) < len(request.models) and request.colocations:
             # Models without a required rate would be dropped, but a pair may name them.
             return None
         entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
         return replace(
-            request, gpus=entries, models=tuple(models), objective=max_min_objective(request.objective)
+            request,
+            gpus=entries,
+            models=tuple(models),
+            objective=max_min_objective(request.objective),
+            current=_state_of(request.current, ids),
         )
 
     def _try_halved_limits(self, bound: PlanOutcome) -> bool:
@@ -280,6 +288,13 @@ class SloSearch:
             return False
         self.best = Candidate(outcome, judgement)
         return True
+
+
+def _state_of(state: HostState | None, ids: tuple[str, ...]) -> HostState | None:
+    """What runs on these GPUs now."""
+    if state is None:
+        return None
+    return replace(state, gpus=tuple(gpu for gpu in state.gpus if gpu.id in ids))
 
 
 def _instance_counts(gpus: tuple[PlannedGpu, ...]) -> object:
