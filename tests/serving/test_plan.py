@@ -125,5 +125,5 @@ def test_several_hosts_are_not_one():
 
 def test_engines_of_llms_are_refused_with_what_starts_them():
     case = with_engines()
-    with pytest.raises(InputFault, match=r"engines of LLMs \(chat\).*torchsplit deploy"):
+    with pytest.raises(InputFault, match=r"LLMs on GPUs \(chat on H100-SXM5-80GB\).*torchsplit deploy"):
         plan_serving(case.plan, case.request, ())
