@@ -196,12 +196,17 @@ def _served_engine(instance: PlannedInstance, bound: BoundSlice) -> ServedEngine
     return ServedEngine(server_id(instance.gpu, instance.slice, instance.tenant), bound.id, settings)
 
 
+def has_decoder(source: str | None) -> TypeGuard[str]:
+    """Whether a source is a folder with a config.json on this host, or such a file."""
+    path = Path(source or "")
+    return bool(source) and (path.is_file() or (path / "config.json").is_file())
+
+
 def _decoder_source(model: PlanModel) -> str:
     """The folder or config.json of an LLM. Raises InputFault without one on this host."""
-    source = model.source or ""
-    path = Path(source)
-    if source and (path.is_file() or (path / "config.json").is_file()):
-        return str(path.absolute())
+    source = model.source
+    if has_decoder(source):
+        return str(Path(source).absolute())
     problem = (
         f"is {quoted(source)}, which is no folder with a config.json on this host" if source else "is missing"
     )

@@ -46,8 +46,8 @@ BURST = 24
 """Requests at once, and as many one by one, that show first what steps take."""
 LEAST_REQUESTS = 50
 """Of a load: fewer say little of a 95th percentile."""
-MOST_TRIES = 6
-LESS = 0.9
+MOST_TRIES = 8
+LESS = 0.8
 """Of the last rate, at most, where a limit broke at it."""
 
 
@@ -152,7 +152,7 @@ class _EngineUnderLoad:
         return answer.token_times_s[-1] - answer.due_s
 
     def _fitted(self) -> EngineServer:
-        return replace(self.server, step=(fit_step_line(self.steps).line,))
+        return replace(self.server, step=(fit_step_line(self.steps, robust=True).line,))
 
     def _within_limits(self, seconds: float) -> Measured:
         most = math.inf
@@ -171,7 +171,7 @@ class _EngineUnderLoad:
             if measured.keeps(self.requests):
                 return measured
             most = LESS * rate
-        raise _no_rate(self.requests, measured.ttft_ms, measured.tpot_ms)
+        raise _no_rate(self.requests, measured.ttft_ms, measured.tpot_ms, f" at {rate:.3g} requests/s")
 
     def _at_once(self, seconds: float) -> Measured:
         rate = engine_rate(self._fitted(), self.requests).low
@@ -216,12 +216,15 @@ class _EngineUnderLoad:
 _LESS_LOAD = "Shorten the requests, or give the engine a larger cache (--kv-blocks)."
 
 
-def _no_rate(requests: EngineRequests, ttft_ms: float, tpot_ms: float | None) -> InputFault:
+def _no_rate(
+    requests: EngineRequests, ttft_ms: float, tpot_ms: float | None, at: str = " alone"
+) -> InputFault:
     ttft, tpot = requests.limits
+    name, limit, taken_ms = "--max-tpot", tpot, tpot_ms or 0.0
     if ttft is not None and ttft_ms > ttft:
-        return InputFault(
-            "--max-ttft", f"is {ttft:g}, and requests took {ttft_ms:.4g} ms", "Give more, or more cores."
-        )
+        name, limit, taken_ms = "--max-ttft", ttft, ttft_ms
     return InputFault(
-        "--max-tpot", f"is {tpot:g}, and tokens took {tpot_ms or 0.0:.4g} ms", "Give more, or more cores."
+        name,
+        f"is {limit:g}, and p{requests.percentile:g} of the requests took {taken_ms:.4g} ms{at}",
+        "Give more, or more cores.",
     )
