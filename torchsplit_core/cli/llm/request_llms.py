@@ -98,7 +98,9 @@ def decoder_sizes(source: str) -> DecoderSizes:
 
 
 def _source(source: str) -> str | None:
-    """What a server loads: a published model by its name; of a config.json alone that is not known."""
+    """What a server loads: a folder, a published model by its name; of a config.json alone that is not known."""
+    if Path(source).is_dir():
+        return str(Path(source).absolute())
     return None if Path(source).suffix == ".json" else f"hf:{source}" if "/" in source else None
 
 

@@ -42,8 +42,8 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
-BURST = 24
-"""Requests at once, and as many one by one, that show first what steps take."""
+LEAST_BURST, BURST = 4, 24
+"""Requests at once, and as many one by one, that show first what steps take; fewer where one alone takes long."""
 LEAST_REQUESTS = 50
 """Of a load: fewer say little of a 95th percentile."""
 MOST_TRIES = 8
@@ -134,8 +134,9 @@ class _EngineUnderLoad:
         """Raises InputFault where no rate keeps the limits."""
         self.progress(0.1, "timing steps")
         alone_s = self._alone_s()
+        count = min(BURST, max(LEAST_BURST, math.ceil(seconds / alone_s)))
         for gap_s in (0.0, alone_s):
-            self._send([gap_s * number for number in range(BURST)])
+            self._send([gap_s * number for number in range(count)])
         limited = any(limit is not None for limit in self.requests.limits)
         measured = self._within_limits(seconds) if limited else self._at_once(seconds)
         point = LlmPoint(
@@ -167,6 +168,8 @@ class _EngineUnderLoad:
             assert base is not None
             rng = np.random.default_rng([self.requests.seed, number])
             due = arrival_times_ms(self.requests.arrivals, count, rng, rate / base) / 1e3
+            # Of few requests a draw has another rate.
+            due *= count / rate / due[-1]
             measured = self._figures(self._send(due.tolist()))
             if measured.keeps(self.requests):
                 return measured
