@@ -151,7 +151,12 @@ def _live(workspace: Workspace, name: str) -> None:
         moments = LiveRunFile(workspace, name).read()
         lines = load_series(moments, scenario.colours(workspace))
         if not lines or not lines[0].seconds:
-            st.caption("The workers are loading their models and warming up. Then the load begins.")
+            only_llms = bool(moments) and moments[0].get("expected") == {}
+            st.caption(
+                "The engines are loading their models; then the load begins. Figures of LLMs come at its end."
+                if only_llms
+                else "The workers are loading their models and warming up. Then the load begins."
+            )
             return
         last = max(line.seconds[-1] for line in lines)
         drawn = load_chart(lines, max(10.0, last), dark=widgets.is_dark())

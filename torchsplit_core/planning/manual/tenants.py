@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torchsplit_core.hardware.host_state.validity import tenant_key
 from torchsplit_core.planning.problem.effective_rate import planned_rps
-from torchsplit_core.values import PlanOutcome, PlanRequest, Tenant, point_type, tenants_on
+from torchsplit_core.values import EnginePoint, PlanOutcome, PlanRequest, Tenant, point_type, tenants_on
 
 
 def tenants_for(
@@ -38,6 +38,7 @@ def _of_points(request: PlanRequest, kind: str, profile: str) -> Iterator[Tenant
                         yield Tenant(
                             model.name, variant.name, stage.name, 1.0, point.batch_size, point.processes,
                             planned_rps(request, point), point.memory_gib, point.basis, point.low_rps, point.high_rps,
+                            engine=point.engine if isinstance(point, EnginePoint) else None,
                         )  # fmt: skip
 
 

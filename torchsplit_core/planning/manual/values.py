@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant, Variant, slice_name
+from torchsplit_core.values import (
+    EnginePoint,
+    PlanFault,
+    PlanRequest,
+    Point,
+    Stage,
+    Tenant,
+    Variant,
+    slice_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +82,5 @@ class ManualInstance:
             self.point.basis,
             self.point.low_rps,
             self.point.high_rps,
+            engine=self.point.engine if isinstance(self.point, EnginePoint) else None,
         )
