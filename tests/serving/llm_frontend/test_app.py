@@ -65,7 +65,9 @@ class Served:
 
     async def __aenter__(self):
         guard = AccessGuard(AccessSettings(token=self.token))
-        self.front = LlmFrontend([model for model, _ in self.engines], guard)
+        self.seen = []
+        observe = lambda model, status, seconds: self.seen.append((model, status))  # noqa: E731
+        self.front = LlmFrontend([model for model, _ in self.engines], guard, observe)
         self.closing = []
         for number, (model, engine) in enumerate(self.engines):
             settings = LlmEngineSettings("config.json", model)
@@ -223,10 +225,31 @@ def test_an_engine_that_fails_within_an_answer_is_said_and_a_client_that_leaves_
         await until(lambda: patient.cancelled)
         patient.waiting.cancel()
         await until(lambda: not any(link.in_flight for link in served.front.links))
-        return failed
+        return failed, served.seen
 
-    failed = run(ask, ("bad", Failing), ("slow", Patient))
+    failed, seen = run(ask, ("bad", Failing), ("slow", Patient))
     assert "no memory" in failed.problem and len(failed.token_times_s) == 2
+    # A stream that says in its own words what went wrong was passed whole.
+    assert seen == [("bad", 200), ("slow", 499)]
+
+
+def test_an_engine_that_hangs_up_is_not_asked_for_ever():
+    async def ask(served, engine):
+        async def hang_up(reader, writer):
+            hung_up.append(await reader.read(10))
+            writer.close()
+
+        hung_up = []
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        link = served.front.links[0]
+        link._port = server.sockets[0].getsockname()[1]
+        answer = await served.complete()
+        server.close()
+        return answer, len(hung_up), served.seen
+
+    answer, asked, seen = run(ask, ("chat", Alphabet))
+    assert answer.status == 503 and "closed the connection without an answer" in answer.problem
+    assert (asked, seen) == (2, [("chat", 503)])
 
 
 def test_what_drains_takes_no_more_and_finishes_what_it_has():

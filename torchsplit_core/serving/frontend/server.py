@@ -105,7 +105,8 @@ async def serve_until(
         llm_engines = EnginePool(serving_plan.engines)
         try:
             guard = AccessGuard(settings.access)
-            llms = LlmFrontend([served.model for served in serving_plan.engines], guard)
+            names = [served.model for served in serving_plan.engines]
+            llms = LlmFrontend(names, guard, metrics.observe_response)
             front = Frontend(engine, metrics, guard, settings.limits)
             application = PlanApplication(front, llms) if serving_plan.engines else front
             server = HttpServer(application, settings.limits, load_tls_context(settings.access))

@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,11 +69,19 @@ class EngineLink:
         ).encode("ascii")
 
 
-class LlmFrontend:
-    """Handles the paths of LLMs; `engines` are those that run, none before they have started."""
+Observe = Callable[[str, int, float], object]
+"""Gets the model of an answer, its status (499: the client left) and its seconds."""
 
-    def __init__(self, names: Sequence[str], guard: AccessGuard) -> None:
-        self.names, self.guard = tuple(dict.fromkeys(names)), guard
+
+def _unobserved(model: str, status: int, seconds: float) -> None:
+    pass
+
+
+class LlmFrontend:
+    """Handles the paths of LLMs. No engine takes requests before it is added."""
+
+    def __init__(self, names: Sequence[str], guard: AccessGuard, observe: Observe = _unobserved) -> None:
+        self.names, self.guard, self.observe = tuple(dict.fromkeys(names)), guard, observe
         self.created = int(time.time())
         self.draining = False
         self.links: list[EngineLink] = []
@@ -188,14 +196,24 @@ class PassedRequest:
     def __init__(self, front: LlmFrontend, model: str, request: Request) -> None:
         self._front, self._model, self._request = front, model, request
         self._began = False
+        self._status = 503
 
     async def run(self) -> None:
         """Pass it on until an engine has answered."""
+        begun = time.perf_counter()
         try:
-            while not await self._passed(self._front.fewest(self._model)):
-                pass
+            for _ in range(1 + len(self._front.links)):
+                if await self._passed(self._front.fewest(self._model)):
+                    return
+            raise RequestFault("the engine", "closed the connection without an answer", "Ask again.", 503)
+        except asyncio.CancelledError:
+            self._status = 499
+            raise
         except Exception as error:  # noqa: BLE001 - the client gets a response for every error
+            self._status = error.status if isinstance(error, RequestFault) else 500
             self._request.fail(error)
+        finally:
+            self._front.observe(self._model, self._status, time.perf_counter() - begun)
 
     async def _passed(self, link: EngineLink) -> bool:
         """Whether this engine has answered, or begun to; it is lost where it takes no connection."""
@@ -240,9 +258,10 @@ class PassedRequest:
 
     def _answered(self, result: Result) -> bool:
         if isinstance(result, ClientResponse) and not self._began:
-            kind = result.headers.get("content-type", "application/json")
+            self._status, kind = result.status, result.headers.get("content-type", "application/json")
             self._request.reply(HttpResponse(result.status, (result.body,), (("content-type", kind),)))
         elif self._began:
+            self._status = 200 if isinstance(result, ClientResponse) else 503
             if not isinstance(result, ClientResponse):
                 fault = RequestFault("the engine", "stopped within its answer", "Ask again.", 503)
                 content = {"error": {"message": str(fault), "type": "server_error", "code": 503}}
