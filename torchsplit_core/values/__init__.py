@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         LlmEngineOptions,
         LlmModel,
         LlmPoint,
+        LlmPoints,
         PlannedEngine,
         TokenFigure,
     )
@@ -206,6 +207,7 @@ __all__ = [
     "LlmEngineOptions",
     "LlmModel",
     "LlmPoint",
+    "LlmPoints",
     "LognormalTokens",
     "MappedGpu",
     "MappedInstance",
@@ -330,7 +332,7 @@ __getattr__ = on_demand(
         "plan.explanation": "ChangeEffect EngineReason LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
-        "plan.llm": "LlmEngineOptions LlmModel LlmPoint PlannedEngine TokenFigure",
+        "plan.llm": "LlmEngineOptions LlmModel LlmPoint LlmPoints PlannedEngine TokenFigure",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
