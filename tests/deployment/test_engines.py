@@ -15,6 +15,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from tests.support.deployment.engines import SIZES, engine_tenant, with_engines
 from tests.support.deployment.helpers import plan_of, planned_gpu
+from tests.support.serving.llm_plans import llm_plan
 from torchsplit_core.deployment import custom_images, deploy
 from torchsplit_core.deployment.vllm import IMAGE
 from torchsplit_core.planning.request.hash import request_hash
@@ -238,3 +239,10 @@ def test_a_group_over_two_hosts_is_refused():
     gpus = tuple(replace(gpu, id=gpu.id.replace("n/gpu3", "m/gpu3")) for gpu in case.plan.gpus)
     with pytest.raises(InputFault, match="takes 2 GPUs, of which n has 1"):
         case._replace(plan=replace(case.plan, gpus=gpus)).files("compose")
+
+
+def test_engines_on_cores_are_served_and_not_deployed():
+    plan, request = llm_plan("decoder")
+    with pytest.raises(InputFault, match=r'engines of LLMs on cores \("chat"\)') as fault:
+        deploy(plan, ("compose",), request)
+    assert "torchsplit serve" in fault.value.remedy

@@ -109,6 +109,17 @@ def models_to_write(
             f"serves no model, so {workloads[0]} has nothing to run",
             "Plan with a demand above 0 first.",
         )
+    on_cores = dict.fromkeys(
+        tenant.model
+        for gpu, _, tenant in tenants_on(plan.gpus)
+        if tenant.engine is not None and point_type(gpu.type) != gpu.type
+    )
+    if on_cores:
+        raise InputFault(
+            "plan",
+            f"has engines of LLMs on cores ({', '.join(map(one_line, on_cores))}), and vLLM's image is for GPUs",
+            "Serve this plan on its host with torchsplit serve.",
+        )
     images = custom_images(request) if images is None else images
     for name in workloads:
         omitted, omits_all = omitted_by(plan, name, images)

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         LlmEngineOptions,
         LlmModel,
         LlmPoint,
+        LlmPoints,
         PlannedEngine,
         TokenFigure,
     )
@@ -210,6 +211,7 @@ __all__ = [
     "LlmEngineOptions",
     "LlmModel",
     "LlmPoint",
+    "LlmPoints",
     "LognormalTokens",
     "MappedGpu",
     "MappedInstance",
@@ -335,7 +337,7 @@ __getattr__ = on_demand(
         "plan.explanation": "ChangeEffect EngineReason LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
-        "plan.llm": "LlmEngineOptions LlmModel LlmPoint PlannedEngine TokenFigure",
+        "plan.llm": "LlmEngineOptions LlmModel LlmPoint LlmPoints PlannedEngine TokenFigure",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"

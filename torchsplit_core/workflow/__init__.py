@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
     from torchsplit_core.workflow.lengths import profile_lengths
     from torchsplit_core.workflow.profiling import profile
-    from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_costs
+    from torchsplit_core.workflow.serving import front_words, measure, profile_llm, serve, with_front_costs
     from torchsplit_core.workflow.simulations import (
         server_id,
         simulate,
@@ -57,6 +57,7 @@ __all__ = [
     "plan_day",
     "profile",
     "profile_lengths",
+    "profile_llm",
     "serve",
     "server_id",
     "simulate",
@@ -81,7 +82,7 @@ __getattr__ = on_demand(
         "estimates": "estimated_rows with_estimated_points with_estimates",
         "lengths": "profile_lengths",
         "profiling": "profile",
-        "serving": "front_words measure serve with_front_costs",
+        "serving": "front_words measure profile_llm serve with_front_costs",
         "simulations": "server_id simulate simulated_requests simulation_request under_load without_instance",
         "steps": (
             "compare_placements drawing engine_questions literal_size own_partition partition place "

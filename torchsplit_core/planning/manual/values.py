@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.outcome.tenants import tenant_of
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant, Variant, slice_name
+from torchsplit_core.values import (
+    PlanFault,
+    PlanRequest,
+    Point,
+    Stage,
+    Tenant,
+    Variant,
+    slice_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
