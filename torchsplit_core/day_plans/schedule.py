@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
 
-from torchsplit_core.day_plans.day_figures import lost_in, used_gpus
+from torchsplit_core.day_plans.day_figures import lost_in
+from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.summary import day_verdict
 from torchsplit_core.day_plans.window_requests import request_of_window, windows_of
 from torchsplit_core.deployment import DeploymentFile, deploy

@@ -19,7 +19,8 @@ from app.session import scenario
 from app.session.workspace import read
 from app.shell import frame, widgets
 from torchsplit_core import jobs
-from torchsplit_core.day_plans.day_figures import lost_in, used_gpus
+from torchsplit_core.day_plans.day_figures import lost_in
+from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.schedule import schedule_files
 from torchsplit_core.day_plans.summary import day_verdict
 from torchsplit_core.day_plans.window_requests import (

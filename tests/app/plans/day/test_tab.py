@@ -12,7 +12,7 @@ from app.plans.day import tab, window_table
 from tests.support.app import plan_page
 from tests.support.app.page import metrics, press, said
 from tests.support.app.values import plan, request
-from torchsplit_core.day_plans.day_figures import used_gpus
+from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.jobs.plan import day_job
 from torchsplit_core.planning.request.hash import request_hash
