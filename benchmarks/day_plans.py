@@ -26,6 +26,7 @@ from statistics import median
 from benchmarks.planner_instances import instance
 from benchmarks.planner_report import heading, row
 from torchsplit_core import workflow
+from torchsplit_core.day_plans.window_requests import with_demands_as_minima
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning import plan
 from torchsplit_core.tables.demand_trace.request_windows import (
@@ -51,6 +52,8 @@ TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
 FLEET = 32
 SERVICES = (1, 2, 3, 4, 6, 12, 24)
 """Numbers of windows."""
+ROOMS, ROOM_WINDOWS = (1.05, 1.1, 1.2), 4
+"""Times the demand that windows are cut from, where they are judged on other days."""
 
 
 def synthetic_day(kind: str, windows: int, models: int, gpus: int, seconds: float) -> PlanRequest:
@@ -117,24 +120,23 @@ class Side:
     lost: str = ""
 
 
-def services_request(trace: DemandTrace, gpus: int, seconds: float) -> tuple[PlanRequest, DemandTrace]:
-    """A measured model for each service, and the trace scaled so that each one's peak takes an equal part of 0.8 of
-    the fleet."""
+def services_request(trace: DemandTrace, gpus: int, seconds: float) -> tuple[PlanRequest, dict[str, float]]:
+    """A measured model for each service, and factors of its rates with which each one's peak takes an equal part of 0.8
+    of the fleet."""
     base = instance(11, gpus, seconds=seconds)
-    models, rates = [], {}
+    models, factors = [], {}
     for model, (name, values) in zip(base.models, trace.rates.items(), strict=False):
         per_gpu = max(_rate_per_slice(model).values(), default=0.0)
         peak = max(value for value in values if value is not None)
-        factor = 0.8 * gpus / len(trace.rates) * per_gpu / peak
+        factors[name] = 0.8 * gpus / len(trace.rates) * per_gpu / peak
         models.append(replace(model, name=name))
-        rates[name] = tuple(None if value is None else value * factor for value in values)
     request = PlanRequest(
         (FleetEntry(GPU, count=gpus),),
         tuple(models),
         objective=Objective("min_gpus"),
         solver=SolverOptions(seconds),
     )
-    return request, replace(trace, rates=rates)
+    return request, factors
 
 
 def _rate_per_slice(model: PlanModel) -> Mapping[str, float]:
@@ -150,36 +152,29 @@ def _rate_per_slice(model: PlanModel) -> Mapping[str, float]:
 
 
 def windows_side(
-    request: PlanRequest, cut_from: DemandTrace, judged: DemandTrace, windows: int
-) -> list[Side]:
-    """The sides of a day cut from one trace, on another: by window, and with one window also the one plan."""
-    filled, _ = with_trace_windows(request, cut_from, WindowSettings(windows))
-    minima = tuple(
-        replace(
-            model,
-            demand_windows=tuple(
-                replace(window, min_throughput_rps=window.rate_rps("mean")) for window in model.demand_windows
-            ),
-        )
-        for model in filled.models
-    )
-    filled = replace(filled, models=minima)
+    request: PlanRequest, cut_from: DemandTrace, judged: DemandTrace, windows: int, room: float = 1.0
+) -> Side:
+    """The day cut from one trace, its demand times `room`, on another."""
+    cut_from = _scaled(cut_from, dict.fromkeys(cut_from.rates, room))
+    filled = with_demands_as_minima(with_trace_windows(request, cut_from, WindowSettings(windows))[0])
     day = workflow.plan_day(filled)
-    if day.gpu_hours.windows is None:
-        return [Side(f"{windows} windows: {day.status}", math.nan, math.nan)]
-    lost = (day.lost_requests or 0.0) * judged.days
-    served = _served(filled, day, judged)
-    touched = [w.transition.touched_gpus for w in day.windows if w.transition is not None]
     name = "one plan" if windows == 1 else f"{windows} windows"
-    return [
-        Side(
-            name,
-            day.gpu_hours.windows,
-            served - lost / _arrivals(judged),
-            f"{sum(touched)}",
-            f"{day.lost_requests or 0.0:.4g}",
-        )
-    ]
+    name = name if room == 1 else f"{name} with {room:g} × the demand"
+    if day.gpu_hours.windows is None:
+        return Side(f"{name}: {day.status}", math.nan, math.nan)
+    lost = (day.lost_requests or 0.0) * judged.days / _arrivals(judged)
+    touched = [w.transition.touched_gpus for w in day.windows if w.transition is not None]
+    served = _served(filled, day, judged) - lost
+    return Side(name, day.gpu_hours.windows, served, f"{sum(touched)}", f"{day.lost_requests or 0.0:.4g}")
+
+
+def _scaled(trace: DemandTrace, factors: Mapping[str, float]) -> DemandTrace:
+    """The trace with each service's rates times its factor."""
+    rates = {
+        name: tuple(None if value is None else value * factors[name] for value in values)
+        for name, values in trace.rates.items()
+    }
+    return replace(trace, rates=rates)
 
 
 def _served(request: PlanRequest, day: DayOutcome, trace: DemandTrace) -> float:
@@ -258,18 +253,9 @@ def services_table(
     title: str, cut_from: DemandTrace, judged: DemandTrace, options: argparse.Namespace
 ) -> None:
     """Print every side of a trace."""
-    request, scaled = services_request(cut_from, options.fleet, options.day_seconds)
-    factors = {
-        name: max(filter(None, scaled.rates[name])) / max(filter(None, values))
-        for name, values in cut_from.rates.items()
-    }
-    judged = replace(
-        judged,
-        rates={
-            name: tuple(None if value is None else value * factors[name] for value in values)
-            for name, values in judged.rates.items()
-        },
-    )
+    request, factors = services_request(cut_from, options.fleet, options.day_seconds)
+    scaled = _scaled(cut_from, factors)
+    judged_days, judged = judged, _scaled(judged, factors)
     print(f"\n{title}\n")
     columns = (
         "serves",
@@ -279,7 +265,9 @@ def services_table(
         "requests lost in transitions a day",
     )
     print(heading(columns))
-    sides = [side for count in options.windows for side in windows_side(request, scaled, judged, count)]
+    sides = [windows_side(request, scaled, judged, count) for count in options.windows]
+    if judged_days is not cut_from:
+        sides += [windows_side(request, scaled, judged, ROOM_WINDOWS, room) for room in ROOMS]
     for side in (*sides, *(rule_side(request, judged, target) for target in TARGETS)):
         cells = (side.name, f"{side.gpu_hours:.1f}", f"{side.served:.3%}", side.touched, side.lost)
         print(row(cells), flush=True)

@@ -16,6 +16,7 @@ from torchsplit_core.day_plans.window_requests import (
     windows_of,
     with_demands_of,
 )
+from torchsplit_core.planning.outcome.near_current import near_current
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.transition import ChangeTimes, plan_transition, state_of_plan
 from torchsplit_core.values import (
@@ -68,7 +69,7 @@ def plan_day(
     clock = _Clock(request, len(names) + 1, planner, progress)
     static = clock.plan(static_request(request), "all day", None)
     plans = _follow(request, names, clock, _first_plan(request, names[0], static, clock))
-    plans = _closed(request, names, plans, clock)
+    plans = _closed(request, names, _round_again(request, names, plans, clock), clock)
     windows = tuple(
         _window(request, names, plans, number, times or ChangeTimes()) for number in range(len(names))
     )
@@ -100,7 +101,7 @@ class _Clock:
         self.left -= 1
 
         def report(part: float, message: str) -> None:
-            self.progress(done + share * part, f"{what}: {message}")
+            self.progress(min(1.0, done + share * part), f"{what}: {message}")
 
         limit = seconds if before is None else (1 - CHANGE_SHARE) * seconds
         limited = replace(request, solver=replace(request.solver, time_limit_s=limit))
@@ -110,8 +111,24 @@ class _Clock:
             raise fault.within(what) from fault
         if before is not None:
             until = max(now + seconds, time.perf_counter() + 0.5 * CHANGE_SHARE * seconds)
-            plan = with_least_change(request, plan, before, until, lambda asked: self.planner(asked, report))
+            plan = self._near(request, plan, before, until)
         return plan
+
+    def changed_less(
+        self, request: PlanRequest, plan: PlanOutcome, before: PlanOutcome, plans: int
+    ) -> PlanOutcome:
+        """The plan, or one as good that changes less, in a part of the time left that leaves each of so many plans as
+        much."""
+        now = time.perf_counter()
+        return self._near(request, plan, before, now + (self.deadline - now) / plans)
+
+    def _near(
+        self, request: PlanRequest, plan: PlanOutcome, before: PlanOutcome, until: float
+    ) -> PlanOutcome:
+        def quietly(asked: PlanRequest) -> PlanOutcome:
+            return self.planner(asked, ignore_progress)
+
+        return with_least_change(request, plan, before, until, quietly)
 
 
 def _first_plan(request: PlanRequest, name: str, static: PlanOutcome, clock: _Clock) -> PlanOutcome:
@@ -133,6 +150,31 @@ def _follow(
         plans.append(clock.plan(window, f"window {name}", before))
         before = plans[-1] if plans[-1].gpus else before
     return plans
+
+
+def _round_again(
+    request: PlanRequest, names: Sequence[str], plans: list[PlanOutcome], clock: _Clock
+) -> list[PlanOutcome]:
+    """The plans, or as good ones that change less round the day: the first window's near the last one's, and the others
+    again each near the one before. In the time that planning left."""
+    is_bound = request.current is not None or request.objective.max_touched_gpus is not None
+    if is_bound or len(plans) < 2 or not all(plan.gpus for plan in plans) or not _touched_back(plans):
+        return plans
+    before = plans[-1]
+    moved: list[PlanOutcome] = []
+    for name, plan in zip(names, plans, strict=True):
+        window = request_of_window(request, name, before)
+        placed = replace(plan, request_sha256=request_hash(window), touched_gpus=None)
+        before = clock.changed_less(window, near_current(window, placed), before, len(plans) - len(moved))
+        if not moved:
+            before = answering(request_of_window(request, name), plan, before)
+        moved.append(before)
+    return moved if _touched_in_all(moved) < _touched_in_all(plans) else plans
+
+
+def _touched_in_all(plans: Sequence[PlanOutcome]) -> int:
+    """GPUs that change in a day, window by window."""
+    return sum(plan.touched_gpus or 0 for plan in plans[1:]) + _touched_back(plans)
 
 
 def _closed(

@@ -56,7 +56,8 @@ def with_least_change(
         same = same_if_as_good(request, plan, before)
         if same.touched_gpus == 0:
             return same
-        best = _by_program(request, plan, deadline) or plan
+        if time.perf_counter() < deadline:
+            best = _by_program(request, plan, deadline) or plan
     if used_gpus(plan) > MOST_SEARCHED:
         return best
     least, most = 0 if _has_simulated_limits(request) else 1, best.touched_gpus or 0

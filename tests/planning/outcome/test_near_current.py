@@ -18,6 +18,7 @@ from torchsplit_core.values import (
     FleetEntry,
     ForeignTenant,
     HostState,
+    Objective,
     PlannedGpu,
     PlanOutcome,
     PlanRequest,
@@ -143,3 +144,22 @@ def test_many_equal_gpus_are_paired_by_what_they_hold():
     asked = replace(request, current=shuffled(free, request, 7))
     assert touched_gpus(asked, free.gpus) > 0
     assert near_current(asked, free).touched_gpus == 0
+
+
+def test_a_gpu_whose_tenant_the_request_does_not_know_counts_as_touched():
+    """The plan has the instance of now without its tenant, which therefore stops."""
+    request = named(
+        on_a30(whole_model("a", (Point(A30, "2g.12gb", 1, 9.0, 5.0),)), layouts=(("2g.12gb",) * 2,))
+    )
+    request = replace(
+        request, models=tuple(replace(m, min_throughput_rps=9.0) for m in request.models),
+        objective=Objective("min_gpus"),
+    )  # fmt: skip
+    first = plan(request)
+    (gpu,) = first.gpus
+    (idle,) = (item for item in gpu.slices if not item.tenants)
+    stranger = replace(next(t for item in gpu.slices for t in item.tenants), model="stranger")
+    slices = tuple(replace(item, tenants=(stranger,)) if item == idle else item for item in gpu.slices)
+    state = state_of_plan(replace(first, gpus=(replace(gpu, slices=slices),)))
+    later = plan(replace(request, current=state))
+    assert later.gpus == first.gpus and later.touched_gpus == 1

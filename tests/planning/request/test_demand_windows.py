@@ -128,3 +128,16 @@ def test_a_plan_is_for_demand_rps_and_says_so_once(request_without):
     assert "demand_windows and demand_samples are not used" in warning
     assert plan.gpus == plain.gpus and plan.objective == plain.objective
     assert "demand over the day of bert 0 windows → 2 windows" in describe_changes(request_without, request)
+
+
+def test_a_request_says_which_rate_of_two_is_planned_for(request_without):
+    assert "plan_demand_at" not in write_text(request_without)
+    mean = replace(request_without, plan_demand_at="mean")
+    assert json.loads(write_text(mean))["plan_demand_at"] == "mean"
+    assert read_text(write_text(mean))[1] == mean and request_hash(mean) != request_hash(request_without)
+    assert describe_changes(request_without, mean) == ("demand of windows p95 → mean",)
+    data = json.loads(write_text(mean)) | {"plan_demand_at": "p99"}
+    with pytest.raises(InputFault, match="plan_demand_at"):
+        read_text(json.dumps(data))
+    with pytest.raises(InputFault, match="plan_demand_at: unknown value 'p99'"):
+        validate(replace(request_without, plan_demand_at="p99"))

@@ -32,13 +32,15 @@ class HeldGpu:
     """What a GPU has now: `slices` with their starts and tenants, and the tenants' number by what they are.
 
     `occupants` None: something there is no point of the request, so a plan cannot leave it. `is_fixed`: somebody else
-    uses it, so a plan has to. `busy_slices`: those with tenants, and what each of these is.
+    uses it, so a plan has to. `busy_slices`: those with tenants, and what each of these is. `has_strangers`: tenants
+    run there that the request does not know, which a plan ends (not counted where somebody else uses the GPU).
     """
 
     slices: tuple[PlannedSlice, ...]
     occupants: Mapping[Occupant, int] | None
     is_fixed: bool = False
     busy_slices: tuple[tuple[PlannedSlice, tuple[Occupant, ...]], ...] = ()
+    has_strangers: bool = False
 
     @property
     def key(self) -> Hashable:
@@ -104,7 +106,7 @@ def by_content(ids: Sequence[str], held: Mapping[str, HeldGpu]) -> list[tuple[He
 
 def is_as_now(planned: PlannedGpu, held: HeldGpu) -> bool:
     """Whether a planned GPU has the very instances and tenants that it has now."""
-    return _drawn(planned.slices) == _drawn(held.slices)
+    return not held.has_strangers and _drawn(planned.slices) == _drawn(held.slices)
 
 
 def touched_gpus(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> int:
@@ -125,7 +127,7 @@ def _held(
     request: PlanRequest, gpu: StateGpu, entry: FleetGpu, occupants: Mapping[Hashable, Occupant]
 ) -> HeldGpu:
     kind, is_fixed = point_type(gpu.type), any(item.foreign for item in gpu.instances)
-    slices, busy, is_known = [], [], _is_offered(gpu, entry)
+    slices, busy, is_known, strangers = [], [], _is_offered(gpu, entry), 0
     for item in gpu.instances:
         pairs = [
             (tenant, occupant)
@@ -141,11 +143,13 @@ def _held(
         # An engine on several GPUs is no occupant of one of them, but its tenant there: see RunningEngine.
         parts = tuple(tenant for tenant in item.planned_tenants if tenant.gpus > 1)
         slices.append(PlannedSlice(item.profile, item.start, (*(tenant for tenant, _ in pairs), *parts)))
+        strangers += len(item.planned_tenants) - len(slices[-1].tenants)
         if pairs:
             busy.append((slices[-1], tuple(occupant for _, occupant in pairs)))
     counts = Counter(occupant for _, names in busy for occupant in names)
     # On a GPU of somebody else tenants that the request does not know run on, and count for nothing.
-    return HeldGpu(tuple(slices), counts if is_known or is_fixed else None, is_fixed, tuple(busy))
+    known = counts if is_known or is_fixed else None
+    return HeldGpu(tuple(slices), known, is_fixed, tuple(busy), strangers > 0 and not is_fixed)
 
 
 def _is_offered(gpu: StateGpu, entry: FleetGpu) -> bool:

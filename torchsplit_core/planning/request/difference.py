@@ -225,6 +225,7 @@ def _objective(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChang
         ("GPUs that may change", ("objective", "max_touched_gpus"), ""),
         ("search", ("solver", "time_limit_s"), "s"),
         ("plan at", ("solver", "plan_at"), ""),
+        ("demand of windows", ("plan_demand_at",), ""),
     ):
         yield from _field_change("objective", label, before, after, fields, unit)
 
