@@ -13,7 +13,7 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import window_table
+from app.plans.day import trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -68,6 +68,12 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
 
 def _ask(workspace: Workspace, name: str, request: PlanRequest, working: bool) -> None:
     st.header("Demand by window", anchor=False)
+    with st.expander("From a trace of your services"):
+        cut = trace_input.render(name, request)
+    if cut is not None:
+        with frame.fault_boundary():
+            _store(workspace, name, request, cut)
+            st.rerun(scope="app")
     rows = pd.DataFrame(window_table.rows_of(request))
     config = {
         model.name: st.column_config.NumberColumn(f"{model.name}, req/s", min_value=0.0, format="%.6g")
@@ -102,14 +108,21 @@ def _start(workspace: Workspace, name: str, request: PlanRequest, edited: pd.Dat
     )
     if has_no_minimum(changed):
         changed = with_demands_as_minima(changed)
-    check_day_request(changed)
-    if changed != request:
-        plan: PlanOutcome | None = read(workspace, "plan", name)
-        workspace.put("plan_request", name, changed)
-        if plan is not None and named_results.plan_is_current(request, plan):
-            # A plan is for the demands alone: windows change no plan, so it answers the request as before.
-            workspace.put("plan", name, replace(plan, request_sha256=request_hash(changed)))
+    _store(workspace, name, request, changed)
     jobs.start(workspace, f"Plan the day of {name}", DAY, RequestParameters(name))
+
+
+def _store(workspace: Workspace, name: str, request: PlanRequest, changed: PlanRequest) -> None:
+    """Store the request with other windows. Raises InputFault with nothing stored."""
+    if not has_no_minimum(changed):
+        check_day_request(changed)
+    if changed == request:
+        return
+    plan: PlanOutcome | None = read(workspace, "plan", name)
+    workspace.put("plan_request", name, changed)
+    if plan is not None and named_results.plan_is_current(request, plan):
+        # A plan is for the demands alone: windows change no plan, so it answers the request as before.
+        workspace.put("plan", name, replace(plan, request_sha256=request_hash(changed)))
 
 
 def _wait(workspace: Workspace, name: str) -> None:

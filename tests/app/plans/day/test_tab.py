@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app.charts.day import DayStretch, gpus_over_day
 from app.plans.day import tab, window_table
 from tests.support.app import plan_page
-from tests.support.app.page import metrics, press, said
+from tests.support.app.page import field, metrics, press, said
 from tests.support.app.values import plan, request
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
@@ -135,6 +135,45 @@ def test_windows_that_leave_a_hole_start_nothing(filled, started, monkeypatch):
     monkeypatch.setattr(tab.st, "data_editor", lambda *_, **__: pd.DataFrame(rows))
     page = press(opened(filled), "Plan the day")
     assert "06:00" in said(page) and started == []
+    assert filled.get("plan_request", "review") == request()
+
+
+class Dropped:
+    """A file that was dropped: two services by the hour over two days, the first busy from 8 to 20."""
+
+    name = "trace.csv"
+
+    def getvalue(self) -> bytes:
+        rows = ["time_s,bert,search"]
+        for hour in range(48):
+            busy = 8 <= hour % 24 < 20
+            rows.append(f"{3600 * hour},{(80 if busy else 10) + hour},{40 if busy else 4}")
+        return "\n".join(rows).encode()
+
+
+def test_a_trace_is_cut_into_windows_of_the_models_it_names(filled, started, monkeypatch):
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: Dropped())
+    page = opened(filled)
+    assert "2 days, a row every 60 min" in said(page) and "columns that are no model" not in said(page)
+    field(page, "number_input", "Windows").set_value(2)
+    field(page, "number_input", "Times the trace").set_value(0.5)
+    field(page, "selectbox", "Column of ocr").set_value("search")
+    press(page.run(), "Cut into windows of least cost")
+    bert, ocr = filled.get("plan_request", "review").models
+    assert [(window.start, window.end) for window in bert.demand_windows] == [
+        ("08:00", "20:00"),
+        ("20:00", "08:00"),
+    ]
+    assert [window.demand_rps for window in bert.demand_windows] == [0.5 * (80 + 43), 0.5 * (10 + 47)]
+    assert [window.demand_rps for window in ocr.demand_windows] == [20.0, 2.0] and started == []
+
+
+def test_a_trace_that_is_none_is_said_and_nothing_changes(filled, monkeypatch):
+    broken = Dropped()
+    broken.getvalue = lambda: b"when,bert\n0,1\n"
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: broken)
+    page = opened(filled)
+    assert "trace.csv" in said(page) and "time_s" in said(page)
     assert filled.get("plan_request", "review") == request()
 
 
