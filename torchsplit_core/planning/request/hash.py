@@ -35,7 +35,7 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "demand_samples": [],
         "llm": None,
     },
-    Objective: {"survives": 0.0, "max_touched_gpus": None},
+    Objective: {"survives": 0.0, "max_touched_gpus": None, "attainment": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {"network_gb_per_s": None, "front": None, "current": None, "seed": 0.0},
