@@ -112,10 +112,14 @@ def plan(
 
 def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: bool) -> PlanOutcome:
     """The plan of an objective of demand samples, by plans for minima."""
+    from torchsplit_core.planning.sample_plans.held_samples import with_samples
     from torchsplit_core.planning.sample_plans.plan_samples import plan_samples
 
     outcome = plan_samples(request, partial(plan, reasons=False), progress=progress, reasons=with_reasons)
     begun = time.perf_counter()
+    if request.objective.max_touched_gpus is None:
+        outcome = _placed(request, outcome)
+    outcome = with_samples(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
@@ -266,14 +270,20 @@ def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> Plan
     Raises InternalFault if it fails.
     """
     begun = time.perf_counter()
-    outcome = canonicalised(request, outcome)
-    if request.current is not None:
-        from torchsplit_core.planning.outcome.near_current import near_current
-
-        outcome = near_current(request, outcome)
+    outcome = _placed(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
+
+
+def _placed(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
+    """The outcome on canonical layouts and near what runs now."""
+    outcome = canonicalised(request, outcome)
+    if request.current is None:
+        return outcome
+    from torchsplit_core.planning.outcome.near_current import near_current
+
+    return near_current(request, outcome)
 
 
 def _explain_failure(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,19 +20,24 @@ from torchsplit_core.planning.request.objective import (
     build_objective_value,
     goal_of,
     has_penalties,
-    least_cost_objective,
     required_samples,
 )
-from torchsplit_core.planning.sample_plans.held_samples import counted_rates, with_samples
 from torchsplit_core.planning.sample_plans.price_rows import Pricing, build_pricing
+from torchsplit_core.planning.sample_plans.questions import (
+    Ask,
+    MinimaAnswer,
+    PatternQuestions,
+    PlannerQuestions,
+    SamplesPlanner,
+    asks_patterns,
+)
 from torchsplit_core.planning.sample_plans.sample_levels import Rates
 from torchsplit_core.planning.sample_plans.sample_search import (
     LargestShareSearch,
     LeastCostSearch,
-    MinimaAnswer,
     SampleSearch,
 )
-from torchsplit_core.planning.timing import Stopwatch
+from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     Conflict,
@@ -45,60 +49,15 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
-SamplesPlanner = Callable[[PlanRequest], PlanOutcome]
-
 Details = dict[str, str | int | float]
 
-MIN_ASK_S = 0.3
-"""Least seconds of a question to the planner."""
+SHARE_PART = 0.9
+"""Part of the time for the largest share; the rest is for the fewest GPUs that hold the same samples."""
 
 REASON_SHARE = 0.5
 """Part of the time, beyond the limit, for the largest share that an infeasible request could have."""
 
 MINIMA_REPLACED = "min_throughput_rps is not used: the objective's attainment stands for the minima."
-
-
-@dataclass
-class _Asker:
-    """Asks the planner about minima, and remembers the plans by their minima."""
-
-    request: PlanRequest
-    planner: SamplesPlanner
-    complete: bool
-    plans: dict[bytes, PlanOutcome] = field(default_factory=dict)
-
-    def request_of(self, minima: Sequence[float], seconds: float) -> PlanRequest:
-        """The request for the least cost of these minima (requests/s, by model)."""
-        models = tuple(
-            replace(model, min_throughput_rps=rate or None, demand_samples=(), demand_windows=())
-            for model, rate in zip(self.request.models, minima, strict=True)
-        )
-        return replace(
-            self.request,
-            models=models,
-            objective=least_cost_objective(self.request.objective),
-            solver=replace(self.request.solver, time_limit_s=seconds),
-        )
-
-    def __call__(self, minima: Rates, deadline: float) -> MinimaAnswer:
-        """What the planner says of minima until a deadline (time.perf_counter)."""
-        seconds = max(MIN_ASK_S, deadline - time.perf_counter())
-        outcome = self.planner(self.request_of(minima.tolist(), seconds))
-        if outcome.status == "infeasible":
-            return MinimaAnswer(math.inf)
-        if not outcome.gpus:
-            return MinimaAnswer(0.0)
-        objective = outcome.objective
-        bound = objective.value if objective.proven_levels else objective.bound
-        self.plans[minima.tobytes()] = outcome
-        rates = np.array(counted_rates(self.request, outcome.gpus, outcome.models))
-        self.plans[rates.tobytes()] = outcome
-        return MinimaAnswer(bound or 0.0, objective.value, rates)
-
-    def plan_of(self, answer: MinimaAnswer) -> PlanOutcome:
-        """The plan of an answer that has one."""
-        assert answer.rates is not None
-        return self.plans[answer.rates.tobytes()]
 
 
 def plan_samples(
@@ -137,14 +96,14 @@ def _least_cost(
 ) -> PlanOutcome:
     entries, required = _entries(request), required_samples(request)
     assert required is not None
-    asker, pricing = _asker_and_pricing(request, planner, entries)
+    tools = _instruments(request, planner, entries)
     costs = [gpu.cost for gpu in list_gpus(request.gpus)]
     penalised = has_penalties(request.objective)
     search = LeastCostSearch(
         entries,
         np.zeros(entries.shape[1]),
-        pricing,
-        asker,
+        tools.pricing,
+        tools.ask,
         deadline,
         required=required,
         step=0.0 if penalised else cost_step(costs),
@@ -154,51 +113,64 @@ def _least_cost(
         search.run()
     details = _details(search)
     if search.best is None:
-        proven = math.isinf(search.bound) and asker.complete
+        proven = math.isinf(search.bound) and tools.exact
         return no_plan(
             request, "infeasible" if proven else "timeout", watch.statistics(details), _notes(request)
         )
-    bound = search.bound if asker.complete else None
-    return _outcome(request, asker, search.best, bound, watch, details)
+    bound = search.bound if tools.exact else None
+    return _outcome(request, search.best, bound, watch, details)
 
 
 def _largest_share(
     request: PlanRequest, planner: SamplesPlanner, deadline: float, watch: Stopwatch
 ) -> PlanOutcome:
     entries = _entries(request)
-    asker, pricing = _asker_and_pricing(request, planner, entries)
+    tools = _instruments(request, planner, entries)
     least = np.array([model.min_throughput_rps or 0.0 for model in request.models])
-    search = LargestShareSearch(entries, least, pricing, asker, deadline)
+    until = partial_deadline(deadline, SHARE_PART)
+    search = LargestShareSearch(entries, least, tools.pricing, tools.ask, until)
     with watch.searching():
         search.run()
+        search.settle_cost(deadline - time.perf_counter())
     details = _details(search)
     if search.best is None:
-        proven = search.bound < 0 and asker.complete
+        proven = search.bound < 0 and tools.exact
         return no_plan(
             request, "infeasible" if proven else "timeout", watch.statistics(details), _notes(request)
         )
-    bound = search.bound / len(entries) if asker.complete else None
-    return _outcome(request, asker, search.best, bound, watch, details)
+    bound = search.bound / len(entries) if tools.exact else None
+    return _outcome(request, search.best, bound, watch, details)
 
 
-def _asker_and_pricing(
-    request: PlanRequest, planner: SamplesPlanner, entries: Rates
-) -> tuple[_Asker, Pricing | None]:
-    pricing = build_pricing(request, entries.max(axis=0).tolist())
-    complete = pricing.exact if pricing is not None else build_problem(request).complete
-    return _Asker(request, planner, complete), pricing
+@dataclass(frozen=True)
+class _Instruments:
+    """What a search works with. `exact`: its bounds count all ways to run the models."""
+
+    pricing: Pricing | None
+    ask: Ask
+    exact: bool
+
+
+def _instruments(request: PlanRequest, planner: SamplesPlanner, entries: Rates) -> _Instruments:
+    pricing = build_pricing(request, entries)
+    if pricing is None:
+        return _Instruments(None, PlannerQuestions(request, planner), build_problem(request).complete)
+    ask: Ask = PlannerQuestions(request, planner)
+    if asks_patterns(request):
+        ask = PatternQuestions(request, pricing.minima_search)
+    return _Instruments(pricing, ask, pricing.exact)
 
 
 def _outcome(
     request: PlanRequest,
-    asker: _Asker,
     best: MinimaAnswer,
     bound: float | None,
     watch: Stopwatch,
     details: Details,
 ) -> PlanOutcome:
     """The plan of the best answer as an outcome of the request, with its bound."""
-    planned = asker.plan_of(best)
+    assert best.outcome is not None
+    planned = best.outcome()
     outcome = unproven_outcome(request, planned.gpus, watch.statistics(details))
     value = outcome.objective.value
     assert value is not None
@@ -210,15 +182,12 @@ def _outcome(
         bound=bound,
         proven=int(proven),
     )
-    return with_samples(
-        request,
-        replace(
-            outcome,
-            status="optimal" if proven and planned.status == "optimal" else "feasible",
-            objective=replace(objective, routed=planned.objective.routed),
-            warnings=tuple(dict.fromkeys((*_notes(request), *planned.warnings, *outcome.warnings))),
-            touched_gpus=planned.touched_gpus,
-        ),
+    return replace(
+        outcome,
+        status="optimal" if proven and planned.status == "optimal" else "feasible",
+        objective=replace(objective, routed=planned.objective.routed),
+        warnings=tuple(dict.fromkeys((*_notes(request), *planned.warnings, *outcome.warnings))),
+        touched_gpus=planned.touched_gpus,
     )
 
 
@@ -231,9 +200,9 @@ def _with_largest_share(request: PlanRequest, planner: SamplesPlanner, outcome: 
     """The infeasible outcome with the largest share of samples that the fleet holds."""
     watch = Stopwatch()
     entries, required = _entries(request), required_samples(request)
-    asker, pricing = _asker_and_pricing(request, planner, entries)
+    tools = _instruments(request, planner, entries)
     deadline = watch.begun + REASON_SHARE * request.solver.time_limit_s
-    search = LargestShareSearch(entries, np.zeros(entries.shape[1]), pricing, asker, deadline)
+    search = LargestShareSearch(entries, np.zeros(entries.shape[1]), tools.pricing, tools.ask, deadline)
     with watch.searching():
         search.run()
     count, held = len(entries), max(search.held, 0)

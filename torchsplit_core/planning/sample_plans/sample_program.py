@@ -69,6 +69,8 @@ class SampleProgram:
 
     def most_samples(self, seconds: float, fleet_part: float = 1.0) -> SamplePoint:
         """The levels that hold most samples on this part of the fleet's worth; bounds are of samples."""
+        # A program without a column could not say that its rows cannot be met.
+        self.program.add_columns([0.0], [0.0])
         solution, constant, first = self._solve(seconds, None, fleet_part, SLIGHT)
         return self._point(solution, constant - solution.bound + 2 * SLIGHT, first)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from torchsplit_core.planning.sample_plans.price_rows import PriceRow, Pricing
+from torchsplit_core.planning.sample_plans.questions import Ask, MinimaAnswer
 from torchsplit_core.planning.sample_plans.sample_levels import (
     MOST_LEVELS,
     Numbers,
@@ -29,32 +29,27 @@ from torchsplit_core.planning.tolerance import TOLERANCE
 PROGRAM_SHARE, ASK_SHARE = 0.4, 0.4
 """Parts of the remaining time for one program, and for one question to the planner."""
 
-MOST_ROWS = 30
+MOST_ASK_S = 2.0
+"""Most seconds of a question whether minima can be met at all: to prove the fewest GPUs would take longer."""
+
+MOST_ROWS = 16
 """Rows of prices in a program: of more the last ones."""
 
 FINER = 4
 """Times the levels of a program that could not tell refused points from others."""
 
-FLEET_PARTS = (1.0, 0.995, 0.985, 0.97, 0.94, 0.9)
-"""Parts of the fleet's worth for which points are sought, each after the planner refused one at the part before."""
+FIRST_SPARE, LEAST_SPARE, MOST_SPARE = 0.04, 5e-4, 0.2
+"""Part of the fleet's worth that a point leaves, since whole slices never use all of it: halved after a point that the
+planner meets or where there is none, doubled after one that it refuses."""
 
-FIRST_BRACKET = 0.005
-"""Part of the samples to which the first share by halving is narrowed."""
+BOUND_EVERY = 4
+"""Every so many programs leave nothing of the fleet: their value is a bound."""
 
+FIRST_PARTS = (0.97, 0.93, 0.85)
+"""Parts of the fleet for which a first plan is sought."""
 
-@dataclass(frozen=True)
-class MinimaAnswer:
-    """What the planner says of some minima: a plan gives `rates` at `cost` (None: no plan), and none costs less than
-    `bound` (infinite: none exists).
-    """
-
-    bound: float
-    cost: float | None = None
-    rates: Rates | None = None
-
-
-Ask = Callable[[Rates, float], MinimaAnswer]
-"""Asks the planner about minima (requests/s, by model) until a deadline (time.perf_counter)."""
+FIRST_BRACKET = 0.01
+"""Part of the samples to which their number is narrowed then."""
 
 
 @dataclass
@@ -84,8 +79,13 @@ class SampleSearch:
     def _answer(self, minima: Rates, *, by_cost: bool) -> MinimaAnswer:
         self.asked += 1
         if self.pricing is not None:
-            self.rows.append(self.pricing.row_at(minima, self.deadline, by_cost=by_cost))
-        return self.ask(minima, partial_deadline(self.deadline, ASK_SHARE))
+            row = self.pricing.row_at(minima, self.deadline, by_cost=by_cost)
+            self.rows.append(row)
+            if math.isinf(row.fleet_part) and self.pricing.exact:
+                # The prices prove it.
+                return MinimaAnswer(math.inf)
+        until = partial_deadline(self.deadline, ASK_SHARE)
+        return self.ask(minima, until if by_cost else min(until, time.perf_counter() + MOST_ASK_S), by_cost)
 
     def _by_rank(self) -> Numbers:
         """The samples by their largest rank among a model's entries: the first ones are usual for every model."""
@@ -171,56 +171,102 @@ class LargestShareSearch(SampleSearch):
     bound: int = 0
     unsettled: int = -1
     """The most samples that a point could hold of which the planner said neither yes nor no."""
+    bounded: bool = False
+    """Whether a program has bounded the number: only then a point is left open."""
 
     def run(self) -> None:
         """Search until proven, or until the deadline."""
         self.bound = len(self.entries)
-        self._bracket()
-        part, levels = 0, None
+        self._begin()
+        levels, spare, rounds = None, FIRST_SPARE, 0
         while self.held < self.bound and not self._is_late():
             if levels is None or levels.required <= self.held:
                 levels = self._levels(self.held + 1)
-            point = self._program(levels).most_samples(self._seconds(PROGRAM_SHARE), FLEET_PARTS[part])
-            if part == 0:
+            # A bound cannot fall below what points left open could hold.
+            bounding = self.pricing is None or (rounds % BOUND_EVERY == 1 and self.bound > self.unsettled)
+            rounds += 1
+            part = 1.0 if bounding else 1.0 - spare
+            point = self._program(levels).most_samples(self._seconds(PROGRAM_SHARE), part)
+            if bounding:
                 self._take_bound(point)
             if point.classes is None:
-                if part == 0:
+                if bounding:
                     break
-                part = 0
+                spare /= 2
+                if spare < LEAST_SPARE:
+                    spare = FIRST_SPARE
                 continue
             minima = levels.minima_of(point.classes)
             if self._is_refused(minima):
                 self.most_levels *= FINER
-                levels, part = None, 0
-            else:
-                part = 0 if self._try(minima) else (part + 1) % len(FLEET_PARTS)
+                levels = None
+            elif self._try(minima, settle=self.bounded):
+                spare /= 2
+            elif not bounding:
+                spare = min(2 * spare, MOST_SPARE)
+
+    def settle_cost(self, seconds: float) -> None:
+        """Ask for the least cost of the samples that the best plan holds."""
+        if self.best is None or self.best.rates is None:
+            return
+        samples = np.flatnonzero((self.entries <= self.best.rates * (1 + TOLERANCE)).all(axis=1))
+        answer = self.ask(self._minima_of(samples), time.perf_counter() + seconds, True)
+        if answer.cost is not None and answer.cost <= (self.best.cost or 0.0):
+            self.best = answer
 
     def _take_bound(self, point: SamplePoint) -> None:
         if point.status == "infeasible":
-            self.bound = max(self.held, self.unsettled)
+            self.bound, self.bounded = max(self.held, self.unsettled), True
         elif math.isfinite(point.bound):
             self.bound = min(self.bound, max(self.held, self.unsettled, math.floor(point.bound)))
+            self.bounded = True
 
-    def _bracket(self) -> None:
-        """Plans for the samples of least largest rank: as many as the fleet holds of them, by halving."""
+    def _begin(self) -> None:
+        """Plans for samples of least largest rank: all, else as many as parts of slices hold on most of the fleet."""
         order = self._by_rank()
-        low, high = -1, len(order)
-        trial = high
-        while low < high and not self._is_late():
-            if self._try(self._minima_of(order[:trial])):
-                low = max(trial, self.held)
-            else:
-                high = trial - 1
-            if low >= 0 and high - low <= FIRST_BRACKET * len(order):
-                break
-            trial = (max(low, 0) + high + 1) // 2
+        count = len(order)
+        parts = {0: 0.0, count: self._part_of(order)}
+        if parts[count] <= 1.0 and self._try(self._minima_of(order), settle=False):
+            return
+        for most in FIRST_PARTS:
+            count = self._count_within(order, most, parts)
+            if self._try(self._minima_of(order[:count]), settle=False) or self._is_late():
+                return
+        while count > 0 and not self._is_late():
+            count //= 2
+            if self._try(self._minima_of(order[:count]), settle=False):
+                return
 
-    def _try(self, minima: Rates) -> bool:
-        """Whether the planner meets these minima."""
+    def _part_of(self, samples: Numbers) -> float:
+        """The part of the fleet that parts of slices need for these samples; NaN if it is not known."""
+        if self.pricing is None:
+            return math.nan
+        return self.pricing.row_at(self._minima_of(samples), self.deadline, by_cost=False).fleet_part
+
+    def _count_within(self, order: Numbers, most: float, parts: dict[int, float]) -> int:
+        """How many samples, taken in this order, need at most this part of the fleet, to FIRST_BRACKET.
+
+        `parts` are those known by number of samples.
+        """
+        if self.pricing is None:
+            return int(most * len(order))
+        while not self._is_late():
+            low = max(count for count, part in parts.items() if part <= most)
+            high = min((count for count, part in parts.items() if count > low), default=low)
+            if high - low <= max(1, FIRST_BRACKET * len(order)):
+                break
+            middle = (low + high) // 2
+            parts[middle] = self._part_of(order[:middle])
+        return low
+
+    def _try(self, minima: Rates, *, settle: bool = True) -> bool:
+        """Whether the planner meets these minima; `settle`: if not, do not ask again even if it did not know."""
         answer = self._answer(minima, by_cost=False)
         if answer.rates is None:
-            self.refused.append(minima)
-            if math.isfinite(answer.bound):
+            known = math.isinf(answer.bound)
+            if known or settle:
+                self.refused.append(minima)
+            if settle and not known:
                 self.unsettled = max(self.unsettled, self.bound)
             return False
         count = int((self.entries <= answer.rates * (1 + TOLERANCE)).all(axis=1).sum())
