@@ -130,8 +130,12 @@ class Pricing:
             needed = search.fleet_share(MINIMA, until)
             part = float("inf") if needed is None else needed
             worth = search.capacity.worth(search.prices)
-        prices, worth = search.prices.copy(), worth * (1 + ROUNDING)
-        return PriceRow(search, self.shares, prices, worth, by_cost, part)
+        row = PriceRow(search, self.shares, search.prices.copy(), worth * (1 + ROUNDING), by_cost, part)
+        if self.shares and not by_cost:
+            row.fleet_part = sum(
+                float(row.prices_of(model, np.array([rate]))[0]) for model, rate in enumerate(minima.tolist())
+            ) / max(worth, 1e-12)
+        return row
 
 
 def build_pricing(request: PlanRequest, entries: Rates) -> Pricing | None:

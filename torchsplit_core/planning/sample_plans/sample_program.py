@@ -52,11 +52,15 @@ class SamplePoint:
 
 @dataclass
 class SampleProgram:
-    """The program of some levels. `refused`: minima, requests/s by model, that need not be looked at again."""
+    """The program of some levels. `refused`: minima, requests/s by model, that need not be looked at again.
+
+    `relative_gap`: of value and bound, at which its solution is good enough; None: the solver's own.
+    """
 
     levels: SampleLevels
     rows: Sequence[PriceRow]
     refused: Sequence[Rates] = ()
+    relative_gap: float | None = None
     program: RowProgram = field(default_factory=RowProgram)
 
     def least_cost(self, seconds: float, below: float, unit: float) -> SamplePoint:
@@ -92,7 +96,7 @@ class SampleProgram:
             self._add_prices(row, first, cost, fleet_part)
         if not all(self._refuse(point, first) for point in self.refused):
             return RowSolution("infeasible", np.zeros(0), INF), constant, first
-        return program.solve(seconds), constant, first
+        return program.solve(seconds, relative_gap=self.relative_gap), constant, first
 
     def _point(self, solution: RowSolution, bound: float, first: Sequence[int]) -> SamplePoint:
         if not len(solution.values):

@@ -35,6 +35,10 @@ MOST_ASK_S = 2.0
 MOST_ROWS = 16
 """Rows of prices in a program: of more the last ones."""
 
+COARSE_GAP, FINE_GAP, GAP_PART = 3e-3, 1e-4, 0.25
+"""Relative gap to which a program is solved at first, that of the solver itself, and in between the part of the gap
+left: the last 0.3 % take most of the time."""
+
 FINER = 4
 """Times the levels of a program that could not tell refused points from others."""
 
@@ -73,15 +77,19 @@ class SampleSearch:
     def _levels(self, required: int) -> SampleLevels:
         return sample_levels(self.entries, required, self.least.tolist(), self.most_levels)
 
-    def _program(self, levels: SampleLevels) -> SampleProgram:
-        return SampleProgram(levels, self.rows[-MOST_ROWS:], self.refused)
+    def _program(self, levels: SampleLevels, gap: float) -> SampleProgram:
+        """The program, solved to a part of the relative `gap` that is left."""
+        solved_to = min(COARSE_GAP, GAP_PART * gap)
+        return SampleProgram(
+            levels, self.rows[-MOST_ROWS:], self.refused, solved_to if solved_to > FINE_GAP else None
+        )
 
     def _answer(self, minima: Rates, *, by_cost: bool) -> MinimaAnswer:
         self.asked += 1
         if self.pricing is not None:
             row = self.pricing.row_at(minima, self.deadline, by_cost=by_cost)
             self.rows.append(row)
-            if math.isinf(row.fleet_part) and self.pricing.exact:
+            if math.isinf(row.fleet_part) and self.pricing.exact and not self.pricing.shares:
                 # The prices prove it.
                 return MinimaAnswer(math.inf)
         until = partial_deadline(self.deadline, ASK_SHARE)
@@ -129,7 +137,8 @@ class LeastCostSearch(SampleSearch):
             below = self.dearest if self.best is None else self._next_below(self.best.cost or 0.0)
             point = None
             if below >= 0:
-                point = self._program(levels).least_cost(
+                gap = 1.0 if self.best is None else (below - self.bound) / max(below, TOLERANCE)
+                point = self._program(levels, gap).least_cost(
                     self._seconds(PROGRAM_SHARE), below, self.step or TOLERANCE * below
                 )
             if point is None or point.status == "infeasible":
@@ -186,7 +195,8 @@ class LargestShareSearch(SampleSearch):
             bounding = self.pricing is None or (rounds % BOUND_EVERY == 1 and self.bound > self.unsettled)
             rounds += 1
             part = 1.0 if bounding else 1.0 - spare
-            point = self._program(levels).most_samples(self._seconds(PROGRAM_SHARE), part)
+            gap = (self.bound - self.held) / len(self.entries)
+            point = self._program(levels, gap).most_samples(self._seconds(PROGRAM_SHARE), part)
             if bounding:
                 self._take_bound(point)
             if point.classes is None:
