@@ -112,14 +112,12 @@ def plan(
 
 def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: bool) -> PlanOutcome:
     """The plan of an objective of demand samples, by plans for minima."""
-    from torchsplit_core.planning.sample_plans.held_samples import with_samples
     from torchsplit_core.planning.sample_plans.plan_samples import plan_samples
 
     outcome = plan_samples(request, partial(plan, reasons=False), progress=progress, reasons=with_reasons)
     begun = time.perf_counter()
     if request.objective.max_touched_gpus is None:
         outcome = _placed(request, outcome)
-    outcome = with_samples(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.cost import with_costs
+from torchsplit_core.planning.outcome.held_samples import with_samples
 from torchsplit_core.planning.outcome.instances import ModelInstances, RunningInstance, model_instances
 from torchsplit_core.planning.outcome.resilience import rates_after_worst_failure
 from torchsplit_core.planning.outcome.warnings import plan_warnings
@@ -255,7 +256,7 @@ def unproven_outcome(
         statistics=statistics,
         warnings=plan_warnings(request, gpus),
     )
-    return with_costs(request, outcome)
+    return with_samples(request, with_costs(request, outcome))
 
 
 def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:

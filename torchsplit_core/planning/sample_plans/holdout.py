@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchsplit_core.planning.outcome.held_samples import counted_rates
 from torchsplit_core.planning.request.objective import count_held, sample_count
-from torchsplit_core.planning.sample_plans.held_samples import counted_rates
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
 PLANNED, HELD_OUT = slice(0, None, 2), slice(1, None, 2)

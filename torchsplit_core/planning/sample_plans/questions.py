@@ -15,12 +15,12 @@ import numpy as np
 
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.figures import unproven_outcome
+from torchsplit_core.planning.outcome.held_samples import counted_rates
 from torchsplit_core.planning.patterns.feasibility import FeasibilityProblem, PatternPlan
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
 from torchsplit_core.planning.patterns.leximin_levels import ENOUGH
 from torchsplit_core.planning.patterns.solve import MinimaSearch
 from torchsplit_core.planning.request.objective import least_cost_objective
-from torchsplit_core.planning.sample_plans.held_samples import counted_rates
 from torchsplit_core.planning.sample_plans.sample_levels import Rates
 from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics
 
