@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchsplit_core.cli.arguments.sample_options import sample_lines
 from torchsplit_core.values import tenants_on
 from torchsplit_core.values.units import MB
 
@@ -36,6 +37,7 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
             "(torchsplit request --max-response MODEL=MS)"
         )
     yield _format_proof(outcome)
+    yield from sample_lines(outcome)
     if outcome.touched_gpus is not None:
         most = request.objective.max_touched_gpus
         allowed = "" if most is None else f", at most {most} allowed"
@@ -149,6 +151,9 @@ def _relaxation_lines(outcome: PlanOutcome) -> Iterator[str]:
     kinds = {demand.demand for conflict in outcome.conflicts for demand in conflict.demands}
     if not changes and "max_response_ms" in kinds:
         yield "would help: raise the max_response_ms named above, lower that model's rate, or add a GPU"
+        return
+    if "attainment" in kinds:
+        yield "would help: lower the attainment to the share named above, or add a GPU"
         return
     for change in changes or ():
         verb, unit = ("lower", "requests/s") if change.demand == "min_throughput_rps" else ("raise", "ms")

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from torchsplit_core.values.plan.outcome import (
         Conflict,
         Demand,
+        HeldSamples,
         ObjectiveValue,
         PlannedGpu,
         PlannedModel,
@@ -198,6 +199,7 @@ __all__ = [
     "GraphEdge",
     "GraphNode",
     "HalfWidths",
+    "HeldSamples",
     "HighestLoad",
     "HostState",
     "InputFault",
@@ -339,7 +341,7 @@ __getattr__ = on_demand(
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
         "plan.llm": "LlmEngineOptions LlmModel LlmPoint LlmPoints PlannedEngine TokenFigure",
         "plan.outcome": (
-            "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
+            "Conflict Demand HeldSamples ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
         ),
         "plan.request": (

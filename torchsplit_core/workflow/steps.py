@@ -183,6 +183,7 @@ def plan(
     from torchsplit_core.planning import plan as plain
     from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
+    from torchsplit_core.planning.request.objective import reads_samples
     from torchsplit_core.planning.request.validate import check_minima, validate
 
     check_minima(request)
@@ -210,6 +211,9 @@ def plan(
         check_admissible(request)
     if not explain:
         return outcome
+    if reads_samples(request):
+        words = "Not explained: the objective is of demand samples, not of one demand."
+        return replace(outcome, warnings=(*outcome.warnings, words))
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     explanation = explain_plan(

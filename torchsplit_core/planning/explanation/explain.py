@@ -40,7 +40,7 @@ from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, un
 from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.outcome.resilience import levels_without_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import first_level_objective, goal_of
+from torchsplit_core.planning.request.objective import first_level_objective, goal_of, reads_samples
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
@@ -84,8 +84,8 @@ def explain_plan(
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
     `engines`: what to ask of LLMs. `on_outcome` gets every plan of a changed request, `known` has those of an
-    explanation before. None for an outcome without a plan: an infeasible one carries its own reasons. Raises InputFault
-    if the outcome answers another request.
+    explanation before. None for an outcome without a plan (an infeasible one carries its own reasons), and for an
+    objective of demand samples. Raises InputFault if the outcome answers another request.
     """
     # Imported before the workers are forked, which would each import it.
     loading_s = load_pyomo()
@@ -97,7 +97,7 @@ def explain_plan(
             "plan", "answers another request than the one to be explained", "Plan the request again."
         )
     reached = outcome_levels(outcome)
-    if reached is None or not reached.feasible:
+    if reached is None or not reached.feasible or reads_samples(request):
         return None
     if deadline is None:
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)

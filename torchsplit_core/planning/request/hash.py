@@ -37,7 +37,7 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "llm": None,
     },
     LlmPoint: {"engine": None},
-    Objective: {"survives": 0.0, "max_touched_gpus": None},
+    Objective: {"survives": 0.0, "max_touched_gpus": None, "attainment": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {

@@ -24,7 +24,7 @@ from torchsplit_core.planning.verification.engines import engine_faults, group_f
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
-from torchsplit_core.planning.verification.objective import check_objective
+from torchsplit_core.planning.verification.objective import check_objective, check_samples_held
 from torchsplit_core.planning.verification.touched import is_untouched, touch_faults
 from torchsplit_core.values import (
     InternalFault,
@@ -64,7 +64,7 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
         lambda: (*_use_faults(request, outcome.gpus), *slice_faults(request, outcome.gpus)),
         lambda: (*_point_faults(request, outcome.gpus), *group_faults(request, outcome.gpus)),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
-        lambda: check_objective(request, outcome),
+        lambda: (*check_objective(request, outcome), *check_samples_held(request, outcome)),
         lambda: flow_faults(request, outcome),
         lambda: check_costs(request, outcome),
         lambda: touch_faults(request, outcome),
