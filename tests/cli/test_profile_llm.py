@@ -99,3 +99,8 @@ def test_points_of_nobody_are_named(words, message, tmp_path, points, capsys):
     options = ("--llm", f"chat={config},code={config}", "--points", *given, "--gpus", "1xCPU-4c")
     assert main(["request", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_points_without_an_llm_are_of_nobody(points, capsys):
+    assert main(["request", "--points", points, "--gpus", "1xCPU-4c"]) == 2
+    assert "names no LLM of --llm. Write NAME=FILE" in capsys.readouterr().err

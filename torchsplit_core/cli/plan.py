@@ -166,7 +166,7 @@ def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.validate import check_minima, validate
 
     read_output_texts(options)
-    llms = llm_models(options) if options.llm else ()
+    llms = llm_models(options) if options.llm or options.points else ()
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     state = None if options.current is None else read_state_file(options.current)
     request = build_request(

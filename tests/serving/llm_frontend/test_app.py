@@ -191,9 +191,11 @@ def test_an_only_model_needs_no_name_and_chats_pass_whole():
 
 def test_an_engine_that_is_lost_gets_nothing_and_the_last_one_is_missed(capsys):
     async def ask(served, first, second):
+        lost = []
+        served.front.on_lost = lost.append
         await served.closing[0].aclose()
         over = await served.complete()
-        state = [served.front.ready, (await served.get("/health"))[0]]
+        state = [served.front.ready, (await served.get("/health"))[0], lost == served.front.links[:1]]
         await served.closing[1].aclose()
         none = await served.complete()
         return (
@@ -206,7 +208,7 @@ def test_an_engine_that_is_lost_gets_nothing_and_the_last_one_is_missed(capsys):
         )
 
     over, asked, state, none, health, ready = run(ask, ("chat", Alphabet), ("chat", Alphabet))
-    assert (over.problem, asked, state) == ("", 1, [True, 200])
+    assert (over.problem, asked, state) == ("", 1, [True, 200, True])
     assert none.status == 503 and "chat: has no engine left" in none.problem
     assert health[0] == 503 and ready == (503, {"ready": False})
     assert "the engine of chat on cpu0/1c@0 is lost" in capsys.readouterr().err

@@ -2,11 +2,14 @@
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from torchsplit_core.serving.frontend import server
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.llm_frontend import engine_pool
+from torchsplit_core.serving.llm_frontend.app import EngineLink
 from torchsplit_core.serving.llm_frontend.engine_pool import EnginePool
 from torchsplit_core.serving.plan import ServedEngine
 from torchsplit_core.values import InputFault, ignore_progress
@@ -73,3 +76,30 @@ def test_without_engines_nothing_starts():
         await pool.stop()
 
     asyncio.run(run())
+
+
+def test_an_engine_that_died_is_started_anew_and_ended_with_the_others(ended, capsys):
+    async def run():
+        pool = EnginePool(served("a"))
+        link = EngineLink((await pool.start(ignore_progress))[0])
+        link.lost, first = True, link.engine
+        await server._restart(pool, link)
+        assert not link.lost and link.engine is not first and ended == ["a"]
+        await pool.stop()
+
+    asyncio.run(run())
+    assert ended == ["a", "a"] and "the engine of a on slice is back" in capsys.readouterr().err
+
+
+def test_an_engine_that_does_not_start_again_is_given_up(ended, capsys):
+    async def run():
+        pool = EnginePool(served("a"))
+        link = EngineLink((await pool.start(ignore_progress))[0])
+        link.lost = True
+        link.engine = replace(link.engine, served=served("bad")[0])
+        await server._restart(pool, link)
+        assert link.lost
+        await pool.stop()
+
+    asyncio.run(run())
+    assert capsys.readouterr().err.count("config.json: cannot be read") == server.RESTARTS

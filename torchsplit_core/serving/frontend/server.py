@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,7 +20,7 @@ from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.frontend.app import Frontend
 from torchsplit_core.serving.frontend.slice_locks import lock_devices
-from torchsplit_core.serving.llm_frontend.app import LlmFrontend, PlanApplication
+from torchsplit_core.serving.llm_frontend.app import EngineLink, LlmFrontend, PlanApplication
 from torchsplit_core.serving.llm_frontend.engine_pool import EnginePool
 from torchsplit_core.serving.metrics import ServerMetrics
 from torchsplit_core.serving.part_export import export_parts
@@ -30,8 +31,10 @@ from torchsplit_core.serving.protocol.file_limits import raise_file_limit
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
 from torchsplit_core.serving.settings import ReadyServer, ServeSettings, check_settings
-from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, ignore_progress
 
+RESTARTS = 5
+"""Starts of a lost engine before it is given up."""
 GRACE_S = 2
 """Time to write the last responses."""
 
@@ -111,6 +114,7 @@ async def serve_until(
             application = PlanApplication(front, llms) if serving_plan.engines else front
             server = HttpServer(application, settings.limits, load_tls_context(settings.access))
             metrics.observe_server(server)
+            llms.on_lost = lambda link: front.keep_task(asyncio.create_task(_restart(llm_engines, link)))
 
             async def start_all() -> None:
                 llms_starting = asyncio.create_task(llm_engines.start(progress))
@@ -137,6 +141,21 @@ async def serve_until(
                     front.readers.end()
         finally:
             await asyncio.gather(engine.stop(), llm_engines.stop())
+
+
+async def _restart(pool: EnginePool, link: EngineLink) -> None:
+    """Start a lost engine anew, in vain at most RESTARTS times."""
+    served = link.engine.served
+    for _ in range(RESTARTS):
+        if pool.ended:
+            return
+        try:
+            link.renew(await pool.restart(link.engine))
+        except InputFault as fault:
+            print(f"the engine of {served.model} on {served.slice}: {fault}", file=sys.stderr, flush=True)
+        else:
+            print(f"the engine of {served.model} on {served.slice} is back", file=sys.stderr, flush=True)
+            return
 
 
 async def _start_engine(

@@ -1,8 +1,8 @@
 """The OpenAI-compatible endpoint over a plan's engines: each request goes to the engine of its model with the fewest.
 
 Requests in flight here are those that wait and run there, since nobody else asks the engines. Of equals the first in
-the plan's order is taken, as in the simulation. An engine that cannot be reached gets no more requests; one that it had
-not begun to answer goes to another.
+the plan's order is taken, as in the simulation. An engine that cannot be reached gets no more requests until it
+runs again; one that it had not begun to answer goes to another.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ class EngineLink:
     """An engine as the front sees it: requests in flight, connections that are free, and whether it is lost."""
 
     def __init__(self, engine: StartedEngine) -> None:
-        self.engine = engine
         self.in_flight = 0
-        self.lost = False
         self._free: list[ClientConnection] = []
+        self.renew(engine)
+
+    def renew(self, engine: StartedEngine) -> None:
+        """Ask this engine from now on."""
+        self.engine, self.lost = engine, False
+        self._free.clear()
         address = urlsplit(engine.process.url)
         self._host, self._port = str(address.hostname), int(address.port or 80)
 
@@ -85,6 +89,7 @@ class LlmFrontend:
         self.created = int(time.time())
         self.draining = False
         self.links: list[EngineLink] = []
+        self.on_lost: Callable[[EngineLink], object] = lambda link: None
         self.tasks: set[asyncio.Task[None]] = set()
 
     def add(self, engines: Sequence[StartedEngine]) -> None:
@@ -159,6 +164,14 @@ class LlmFrontend:
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=longest_s)
 
+    def lose(self, link: EngineLink) -> None:
+        """Ask an engine no more that takes no connection, until it is renewed."""
+        if link.lost:
+            return
+        link.lost, served = True, link.engine.served
+        print(f"the engine of {served.model} on {served.slice} is lost", file=sys.stderr, flush=True)
+        self.on_lost(link)
+
     def fewest(self, model: str) -> EngineLink:
         """The engine of a model with the fewest requests. Raises RequestFault where none is left."""
         links = [link for link in self.links if link.engine.served.model == model and not link.lost]
@@ -222,9 +235,7 @@ class PassedRequest:
             try:
                 connection = await link.connect()
             except OSError:
-                link.lost = True
-                served = link.engine.served
-                print(f"the engine of {served.model} on {served.slice} is lost", file=sys.stderr, flush=True)
+                self._front.lose(link)
                 return False
             result = await self._send(link, connection)
         finally:

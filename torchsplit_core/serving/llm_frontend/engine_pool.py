@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.serving.llm_engine.process import LlmEngineProcess, llm_engine
 from torchsplit_core.serving.plan import ServedEngine
-from torchsplit_core.values import Progress
+from torchsplit_core.values import InputFault, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class EnginePool:
         self._engines = tuple(engines)
         self._threads = ThreadPoolExecutor(max(1, len(self._engines)))
         self._starting: list[Future[StartedEngine]] = []
+        self.ended = False
 
     async def start(self, progress: Progress) -> tuple[StartedEngine, ...]:
         """Start every engine and wait until all take requests. Raises the first InputFault."""
@@ -40,8 +41,15 @@ class EnginePool:
         self._starting = [self._threads.submit(_start_engine, engine) for engine in self._engines]
         return tuple(await asyncio.gather(*map(asyncio.wrap_future, self._starting)))
 
+    async def restart(self, lost: StartedEngine) -> StartedEngine:
+        """End what is left of an engine, and start it anew. Raises InputFault where it does not start."""
+        starting = self._threads.submit(_start_again, lost)
+        self._starting.append(starting)
+        return await asyncio.wrap_future(starting)
+
     async def stop(self) -> None:
         """End every process, also of an engine that is still starting."""
+        self.ended = True
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
@@ -51,6 +59,13 @@ class EnginePool:
                 with suppress(Exception):
                     self._threads.submit(starting.result().ending.close)
         self._threads.shutdown()
+
+
+def _start_again(lost: StartedEngine) -> StartedEngine:
+    # A process that died says so when it is ended.
+    with suppress(InputFault):
+        lost.ending.close()
+    return _start_engine(lost.served)
 
 
 def _start_engine(served: ServedEngine) -> StartedEngine:

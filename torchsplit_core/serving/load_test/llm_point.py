@@ -1,9 +1,9 @@
 """Measures an engine on cores of this host as a point of plans: the largest rate at which it keeps its limits.
 
-1. Load the engine until its steps show what they take: requests one by one, several at once, a paced stream.
+1. Load the engine until its steps show what they take: requests one by one, then several at once.
 2. Fit a line to its own steps, and simulate the largest rate that surely keeps the limits.
-3. Send that rate. If a limit breaks, fit to the new steps too, and send the lesser of the simulated rate and a part of
-   the last. Without limits the rate is that at which requests that are all there at once are completed.
+3. Send that rate. If a limit breaks, fit to the steps of this load, and send the lesser of the simulated rate and a
+   part of the last. Without limits the rate is that at which requests that are all there at once are completed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measure_point(
 
 
 class _EngineUnderLoad:
-    """An engine that runs, and all the steps that it has taken."""
+    """An engine that runs, and the steps to which its line is fitted."""
 
     def __init__(
         self,
@@ -135,10 +135,11 @@ class _EngineUnderLoad:
         self.progress(0.1, "timing steps")
         alone_s = self._alone_s()
         count = min(BURST, max(LEAST_BURST, math.ceil(seconds / alone_s)))
-        for gap_s in (0.0, alone_s):
-            self._send([gap_s * number for number in range(count)])
+        self._send([alone_s * number for number in range(count)])
+        alone = tuple(self.steps)
+        self._send([0.0] * count)
         limited = any(limit is not None for limit in self.requests.limits)
-        measured = self._within_limits(seconds) if limited else self._at_once(seconds)
+        measured = self._within_limits(seconds, alone) if limited else self._at_once(seconds)
         point = LlmPoint(
             CPU, place.profile, measured.rate_rps, engine=planned_engine(self._fitted(), tensor_parallel=1)
         )
@@ -155,7 +156,10 @@ class _EngineUnderLoad:
     def _fitted(self) -> EngineServer:
         return replace(self.server, step=(fit_step_line(self.steps, robust=True).line,))
 
-    def _within_limits(self, seconds: float) -> Measured:
+    def _within_limits(self, seconds: float, alone: Sequence[LoggedStep]) -> Measured:
+        """The last load, whose steps with those of requests `alone` are left to be fitted to: prompts in a step with
+        many others read each other's keys on a CPU, which no line has, and a load within its limits has few of these.
+        """
         most = math.inf
         for number in range(MOST_TRIES):
             largest = engine_rate(self._fitted(), self.requests)
@@ -163,18 +167,22 @@ class _EngineUnderLoad:
                 raise _no_rate(self.requests, largest.alone.ttft_ms, largest.alone.tpot_ms)
             rate = min(largest.low.rate_rps, most)
             self.progress(0.2 + 0.8 * number / MOST_TRIES, f"sending {rate:.3g} requests/s")
-            count = max(LEAST_REQUESTS, math.ceil(rate * seconds))
-            base = offered_rps(self.requests.arrivals)
-            assert base is not None
-            rng = np.random.default_rng([self.requests.seed, number])
-            due = arrival_times_ms(self.requests.arrivals, count, rng, rate / base) / 1e3
-            # Of few requests a draw has another rate.
-            due *= count / rate / due[-1]
-            measured = self._figures(self._send(due.tolist()))
+            self.steps = [*alone]
+            measured = self._figures(self._send(self._due(rate, seconds, number)))
             if measured.keeps(self.requests):
                 return measured
             most = LESS * rate
         raise _no_rate(self.requests, measured.ttft_ms, measured.tpot_ms, f" at {rate:.3g} requests/s")
+
+    def _due(self, rate_rps: float, seconds: float, number: int) -> list[float]:
+        """When the requests of load `number` are due, in seconds from its start."""
+        count = max(LEAST_REQUESTS, math.ceil(rate_rps * seconds))
+        base = offered_rps(self.requests.arrivals)
+        assert base is not None
+        rng = np.random.default_rng([self.requests.seed, number])
+        due = arrival_times_ms(self.requests.arrivals, count, rng, rate_rps / base) / 1e3
+        # Of few requests a draw has another rate.
+        return list(map(float, due * (count / rate_rps / due[-1])))
 
     def _at_once(self, seconds: float) -> Measured:
         rate = engine_rate(self._fitted(), self.requests).low
