@@ -202,9 +202,41 @@ def test_a_limit_of_touched_gpus_holds_all_round_the_day():
     assert [window.transition.touched_gpus for window in still.windows] == [0, 0]
 
 
+def test_with_no_change_allowed_every_window_has_the_plan_that_holds_all_day():
+    request = two_models(objective=Objective("min_gpus", max_touched_gpus=0))
+    day = workflow.plan_day(request)
+    assert [window.plan.gpus for window in day.windows] == [day.static.gpus] * 2
+    assert day.gpu_hours.windows == day.gpu_hours.static
+    # The night would do with half of it: that is its bound, not its value.
+    assert (day.windows[0].plan.objective.value, day.windows[0].plan.objective.bound) == (4.0, 2.0)
+    assert list(day_faults(request, day)) == []
+
+
+@pytest.mark.slow
+@in_blocks("seed", range(20), kept=1)
+def test_a_limit_is_kept_wherever_one_plan_holds_all_day(seed):
+    request = random_day(seed, "min_gpus")
+    if not all(window.demand_rps for model in request.models for window in model.demand_windows):
+        return  # a model that nobody asks for in a window stops there
+    for limit in (0, 1):
+        asked = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
+        try:
+            day = workflow.plan_day(asked)
+        except InputFault:
+            continue
+        assert list(day_faults(asked, day)) == []
+        if day.static.gpus:
+            assert max(window.transition.touched_gpus for window in day.windows) <= limit
+            assert day.gpu_hours.windows <= day.gpu_hours.static
+
+
 def test_a_limit_that_no_window_can_keep_leaves_it_without_a_plan():
-    day = workflow.plan_day(two_models(objective=Objective("min_gpus", max_touched_gpus=0)))
+    models = [with_windows(simple(name, RATES), *figures) for name, figures in (
+        ("a", ((40.0, 40.0), (0.0, None))), ("b", ((0.0, None), (40.0, 40.0))),
+    )]  # fmt: skip
+    day = workflow.plan_day(on_a30(*models, objective=Objective("min_gpus", max_touched_gpus=0)))
     assert [window.plan.status for window in day.windows] == ["optimal", "infeasible"]
+    assert day.static.status == "infeasible"
 
 
 def test_arrivals_come_in_proportion_and_a_day_shares_one_time_limit():

@@ -24,7 +24,7 @@ from torchsplit_core.values import (
 def check_day_request(request: PlanRequest) -> None:
     """Raise InputFault for a request that cannot be planned over its windows."""
     # The limit of touched GPUs is one between windows: it needs no state to begin with.
-    validate(_without_touch_limit(request))
+    validate(without_touch_limit(request))
     for window in windows_of(request):
         check_minima(request_of_window(request, window.name))
 
@@ -61,7 +61,7 @@ def request_of_window(request: PlanRequest, name: str, before: PlanOutcome | Non
     changed = _with_demands(request, at_window, f"window {name}")
     if before is not None:
         return replace(changed, current=state_of_plan(before))
-    return changed if request.current is not None else _without_touch_limit(changed)
+    return changed if request.current is not None else without_touch_limit(changed)
 
 
 def static_request(request: PlanRequest) -> PlanRequest:
@@ -75,7 +75,7 @@ def static_request(request: PlanRequest) -> PlanRequest:
         minima = [minimum for _, minimum in figures if minimum is not None]
         return max(demand for demand, _ in figures), max(minima, default=None)
 
-    return _without_touch_limit(_with_demands(request, at_most, "demand_windows"))
+    return without_touch_limit(_with_demands(request, at_most, "demand_windows"))
 
 
 def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
@@ -165,5 +165,6 @@ def _among(pair: Colocation, request: PlanRequest, asked: set[str]) -> Iterator[
     return (replace(pair, models=tuple(names)) for names in stretches if len(names) > 1)
 
 
-def _without_touch_limit(request: PlanRequest) -> PlanRequest:
+def without_touch_limit(request: PlanRequest) -> PlanRequest:
+    """The request that lets any number of GPUs change."""
     return replace(request, objective=replace(request.objective, max_touched_gpus=None))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.workflow.days import plan_day
+    from torchsplit_core.workflow.days import day_curve, plan_day
     from torchsplit_core.workflow.deployments import deploy
     from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
     from torchsplit_core.workflow.lengths import profile_lengths
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compare_placements",
+    "day_curve",
     "deploy",
     "drawing",
     "engine_questions",
@@ -77,7 +78,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "days": "plan_day",
+        "days": "day_curve plan_day",
         "deployments": "deploy",
         "estimates": "estimated_rows with_estimated_points with_estimates",
         "lengths": "profile_lengths",

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 from torchsplit_core.transition import ChangeTimes
 from torchsplit_core.values import DayOutcome, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.workflow.steps import plan, with_engine_points
+
+if TYPE_CHECKING:
+    from torchsplit_core.day_plans.change_curve import ChangePoint
 
 
 def plan_day(
@@ -20,3 +26,27 @@ def plan_day(
         return plan(window, progress=report)
 
     return solve(with_engine_points(request, progress), plan_window, times=times, progress=progress)
+
+
+def day_curve(
+    request: PlanRequest,
+    limits: Sequence[int | None],
+    *,
+    times: ChangeTimes | None = None,
+    on_point: Callable[[ChangePoint], None] | None = None,
+    progress: Progress = ignore_progress,
+) -> tuple[ChangePoint, ...]:
+    """What changing saves and loses under each limit of touched GPUs, see `day_plans.change_curve`."""
+    from torchsplit_core.day_plans.change_curve import change_curve
+
+    count = iter(range(len(limits)))
+
+    def plan_limited(asked: PlanRequest) -> DayOutcome:
+        begun = next(count) / len(limits)
+        return plan_day(
+            asked,
+            times=times,
+            progress=lambda share, text: progress(begun + share / len(limits), text),
+        )
+
+    return change_curve(with_engine_points(request), limits, plan_limited, on_point=on_point)
