@@ -34,7 +34,7 @@ from torchsplit_core.deployment import zip_files
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import has_no_minimum
+from torchsplit_core.planning.request.objective import goal_of, has_no_minimum
 from torchsplit_core.values import BothSides, DayOutcome, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -87,13 +87,12 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, working: bool) -
         "Together the windows are the whole day; one may pass midnight. Each is planned for its demand by the "
         "scenario's objective, and may change only what it gains by."
     )
-    least = request.objective.kind == "min_gpus"
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button("Plan the day", type="primary", key="day-plan", disabled=working)
         if working and st.button("Stop", key="day-stop"):
             jobs.end(workspace, (DAY,), name)
             st.rerun(scope="app")
-        if not least:
+        if not goal_of(request).by_cost:
             st.caption("GPU-hours differ under the objective Fewest GPUs; others use all that serves better.")
     if pressed:
         with frame.fault_boundary():

@@ -18,7 +18,6 @@ from torchsplit_core.planning.manual.values import ManualGpu, ManualInstance, Ma
 from torchsplit_core.planning.outcome.figures import bound_for, unproven_outcome
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.planning.verification.engines import group_faults
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -109,11 +108,7 @@ def evaluate(
         _to_planned_gpu(request, fleet[manual_gpu.id], manual_gpu, slice_instances)
         for manual_gpu, slice_instances in zip(known_gpus, by_slice, strict=True)
     )
-    faults = (
-        *_gpu_faults(gpus, fleet),
-        *slice_faults(request, planned_gpus),
-        *group_faults(request, planned_gpus),
-    )
+    faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, planned_gpus))
     notes = tuple(
         f"{gpu.id} has slices but no tenant: the plan leaves it unused."
         for gpu in planned_gpus
