@@ -71,7 +71,7 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest, working: boo
             st.info(EMPTY)
         return
     if outcome.request_sha256 != request_hash(request):
-        widgets.badge("of earlier windows or inputs: plan the day again", "yellow")
+        widgets.badge("of an earlier state of this scenario: run again", "yellow")
         return
     with frame.fault_boundary():
         _results(workspace, name, request, outcome)
