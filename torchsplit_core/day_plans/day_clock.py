@@ -13,7 +13,7 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progres
 DayPlanner = Callable[[PlanRequest, Progress], PlanOutcome]
 """Plans one request within its time limit, verified."""
 
-SEARCH_SHARE = 0.9
+SEARCH_SHARE = 0.75
 """Of the time: for all plans; transitions and checks get the rest."""
 
 CHANGE_SHARE = 0.5
