@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,12 +18,14 @@ from app.plans.day import samples, trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
+from app.session.workspace_list import format_age
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.day_plans.day_figures import lost_in
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.schedule import schedule_files
 from torchsplit_core.day_plans.summary import day_verdict
+from torchsplit_core.day_plans.trace_check import check_trace, describe_check
 from torchsplit_core.day_plans.window_requests import (
     check_day_request,
     request_of_window,
@@ -36,6 +39,7 @@ from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of, has_no_minimum
 from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.tables.demand_trace.trace_csv import DemandTrace
 from torchsplit_core.values import BothSides, DayOutcome, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -55,7 +59,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
         trace = _ask(workspace, name, request, working)
     if working:
         st.fragment(_wait, run_every=1.0)(workspace, name)
-    _outcome(workspace, name, request, working)
+    _outcome(workspace, name, request, working, trace)
     with st.container(border=True, key="day-samples-ask"):
         sampled = samples.render(workspace, name, request, trace)
     if sampled is not None:
@@ -64,7 +68,13 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
             st.rerun(scope="app")
 
 
-def _outcome(workspace: Workspace, name: str, request: PlanRequest, working: bool) -> None:
+def _outcome(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest,
+    working: bool,
+    trace: trace_input.MappedTrace | None,
+) -> None:
     outcome: DayOutcome | None = read(workspace, "day", name)
     if outcome is None:
         if not working:
@@ -74,7 +84,21 @@ def _outcome(workspace: Workspace, name: str, request: PlanRequest, working: boo
         widgets.badge("of an earlier state of this scenario: run again", "yellow")
         return
     with frame.fault_boundary():
+        if trace is not None and all(window.plan.gpus for window in outcome.windows):
+            _against_trace(workspace, name, request, outcome, trace.rates)
         _results(workspace, name, request, outcome)
+
+
+def _against_trace(
+    workspace: Workspace, name: str, request: PlanRequest, outcome: DayOutcome, trace: DemandTrace
+) -> None:
+    """Whether the plans serve the demand of the trace that was dropped, and how old they are."""
+    check = check_trace(request, outcome, trace)
+    stored = workspace.find("day", name)
+    if check is None or stored is None:
+        return
+    text = f"{describe_check(check)} Planned {format_age(time.time() - stored.changed)}."
+    (st.success if check.held == check.moments else st.warning)(escape_markdown(text))
 
 
 def _ask(

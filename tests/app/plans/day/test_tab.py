@@ -239,6 +239,15 @@ def test_the_card_of_samples_says_how_many_are_held():
     assert (card.label, card.value) == ("Samples held", "95\u202f%") and "38 of 40 samples" in card.note
 
 
+def test_a_trace_that_leaves_the_plans_is_said_with_their_age(planned, monkeypatch):
+    calm = Dropped()
+    calm.getvalue = lambda: b"time_s,bert\n0,1\n3600,2\n"
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: calm)
+    assert "at each of its 2 moments" in said(opened(planned)) and "Planned" in said(opened(planned))
+    calm.getvalue = lambda: b"time_s,bert\n0,1\n3600,90000\n"
+    assert "At 1 of the trace's 2 moments demand is above" in said(opened(planned))
+
+
 def test_an_outcome_of_other_windows_says_so(planned):
     asked = planned.get("plan_request", "review")
     planned.put("plan_request", "review", replace(asked, objective=Objective("max_min")))
