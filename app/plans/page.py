@@ -42,8 +42,9 @@ from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.comparison.stopped_tenants import stopped_tenants
 from torchsplit_core.planning.confidence.assessment import PlanConfidence
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import DayOutcome, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
@@ -389,7 +390,7 @@ def _downloads(
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:
-            _report("Report (HTML)", name, name, request, plan)
+            _report("Report (HTML)", name, name, request, plan, _day_of(workspace, name, request))
 
 
 def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
@@ -405,9 +406,26 @@ def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan
             _report("Report of the draft (HTML)", file, f"{name}, draft: {summary}", *shown)
 
 
-def _report(label: str, file: str, title: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+def _day_of(workspace: Workspace, name: str, request: PlanRequest | None) -> DayOutcome | None:
+    """The scenario's planned day, if it is of the request as it stands."""
+    day: DayOutcome | None = read(workspace, "day", name)
+    return (
+        day
+        if day is not None and request is not None and day.request_sha256 == request_hash(request)
+        else None
+    )
+
+
+def _report(
+    label: str,
+    file: str,
+    title: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome,
+    day: DayOutcome | None = None,
+) -> None:
     # scenario.colours begins with these models: the report has the page's colours.
     served = [model.name for model in (request or plan).models]
     about = "One file for a review: map, tables, curves, what is proven, the request. It opens offline."
-    make = partial(report, title, request, plan, model_colours(served))
+    make = partial(report, title, request, plan, model_colours(served), day)
     st.download_button(label, make, f"{file}.html", "text/html", on_click="ignore", help=about)

@@ -20,13 +20,14 @@ from app.plans.model_table import models_table
 from app.plans.summary import SOLVED, basis_badge, metrics, status_badge
 from app.plans.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
+from torchsplit_core.day_plans.summary import HEADINGS, day_verdict, window_rows
 from torchsplit_core.files import write_text
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.outcome.instances import point_key, point_table
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point, tenants_on
+from torchsplit_core.values import DayOutcome, InputFault, PlanOutcome, PlanRequest, Point, tenants_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
@@ -60,8 +61,14 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
 """
 
 
-def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
-    """The whole file as text, without curves and request if `request` is None."""
+def report(
+    name: str,
+    request: PlanRequest | None,
+    plan: PlanOutcome,
+    colours: Mapping[str, str],
+    day: DayOutcome | None = None,
+) -> str:
+    """The whole file as text, without curves and request if `request` is None. `day`: planned from this request."""
     sure = confidence_of(request, plan)
     parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
     if plan.status in SOLVED:
@@ -74,6 +81,8 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
         if request is not None:
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
+    if day is not None and request is not None:
+        parts.append(_section("Over the day", _day(request, day)))
     if sure is not None:
         parts.append(_section("How sure it is", _list_html((describe_low_end(sure), *reasons(sure)))))
     if plan.explanation is not None:
@@ -103,6 +112,18 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
         fleet = ", ".join(f"{entry.count} × {entry.type}" for entry in request.gpus)
         fleet = f"<p>{len(request.models)} models on {html.escape(fleet)}</p>"
     return f"<h1>{html.escape(name)}</h1>{fleet}<p>{shown}</p>"
+
+
+def _day(request: PlanRequest, day: DayOutcome) -> str:
+    """Both sides of a day: whether changing pays, and every window beside the one plan."""
+    verdict = day_verdict(day)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+        for cells in window_rows(request, day)
+    )
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f"<p>{html.escape(verdict[0].upper() + verdict[1:])}.</p>{table}"
 
 
 def _verdict(verdict: PlanVerdict) -> str:

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app.charts.day import DayStretch, gpus_over_day
 from app.plans import summary
 from app.plans.day import tab, window_table
+from app.plans.report import report
 from tests.support.app import plan_page
 from tests.support.app.page import field, metrics, press, said
 from tests.support.app.values import plan, request
@@ -246,6 +247,13 @@ def test_a_trace_that_leaves_the_plans_is_said_with_their_age(planned, monkeypat
     assert "at each of its 2 moments" in said(opened(planned)) and "Planned" in said(opened(planned))
     calm.getvalue = lambda: b"time_s,bert\n0,1\n3600,90000\n"
     assert "At 1 of the trace's 2 moments demand is above" in said(opened(planned))
+
+
+def test_the_report_has_the_day_where_it_is_of_the_request(planned):
+    asked, outcome = planned.get("plan_request", "review"), planned.get("day", "review")
+    text = report("review", asked, plan(asked), {}, outcome)
+    assert "Over the day" in text and "Changing pays" in text and ">night<" in text
+    assert "Over the day" not in report("review", asked, plan(asked), {})
 
 
 def test_an_outcome_of_other_windows_says_so(planned):
