@@ -9,7 +9,15 @@ from tests.engine_plans.test_rates import LLM, VARIED
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import FleetEntry, LlmPoint, PlanModel, PlanRequest, PoissonArrivals, tenants_on
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    LlmPoint,
+    PlanModel,
+    PlanRequest,
+    PoissonArrivals,
+    tenants_on,
+)
 
 H100 = "H100-SXM5-80GB"
 HALVES = FleetEntry(H100, count=1, layouts=(("4g.40gb", "3g.40gb"),))
@@ -87,3 +95,22 @@ def test_a_limit_below_one_request_alone_is_infeasible_with_the_least_that_works
     least = float(message.split("is below the ")[1].split(" ms")[0])
     assert planned(0.95 * least).status == "infeasible"
     assert planned(1.05 * least).status == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        (
+            [FleetEntry(H100, count=2, mig=False, node="a"), FleetEntry(H100, count=3, mig=False, node="b")],
+            f"3 × {H100} on node b, 2 × {H100} on node a",
+        ),
+        ([FleetEntry(H100, mig=False), FleetEntry("A100-80GB", mig=False)], f"1 × {H100}, 1 × A100-80GB"),
+        ([FleetEntry(H100, count=4)], "none may be without MIG"),
+    ],
+    ids=["two nodes", "two types", "all cut"],
+)
+def test_a_group_over_two_nodes_or_types_is_refused_with_what_there_is(gpus, words):
+    request = PlanRequest(tuple(gpus), (chat(replace(LLM, tensor_parallel=(4,))),))
+    with pytest.raises(InputFault, match="take 4 GPUs without MIG of one type on one node") as caught:
+        workflow.plan(request)
+    assert words in str(caught.value)

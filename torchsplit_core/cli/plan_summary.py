@@ -152,6 +152,9 @@ def _relaxation_lines(outcome: PlanOutcome) -> Iterator[str]:
     if not changes and "max_response_ms" in kinds:
         yield "would help: raise the max_response_ms named above, lower that model's rate, or add a GPU"
         return
+    if not changes and kinds & {"max_ttft_ms", "max_tpot_ms"}:
+        yield "would help: raise the limit to more than the time named above, or offer a quicker GPU or a larger group"
+        return
     if "attainment" in kinds:
         yield "would help: lower the attainment to the share named above, or add a GPU"
         return

@@ -195,7 +195,22 @@ def engine_notes(request: PlanRequest) -> tuple[str, ...]:
         for missing in () if engines.points else engines.missing:
             by_reason.setdefault(missing.reason, []).append(missing.place.words)
         notes += [f"{model.name}: no engine on {_listed(where)}: {why}." for why, where in by_reason.items()]
+        if not engines.points and not engines.missing and 1 not in model.llm.tensor_parallel:
+            notes.append(f"{model.name}: {_no_group(request, model.llm)}.")
     return tuple(notes)
+
+
+def _no_group(request: PlanRequest, llm: LlmModel) -> str:
+    """Why no group of GPUs holds an engine that takes several."""
+    together = Counter((gpu.type, gpu.node) for gpu in list_gpus(request.gpus) if gpu.can_be_whole)
+    most = [
+        f"{count} × {kind}" + ("" if node is None else f" on node {node}")
+        for (kind, node), count in together.most_common(MOST_LISTED)
+    ]
+    there = f"without MIG there are at most {', '.join(most)}" if most else "none may be without MIG"
+    return (
+        f"its engines take {min(llm.tensor_parallel)} GPUs without MIG of one type on one node, and {there}"
+    )
 
 
 def _listed(places: Sequence[str]) -> str:
