@@ -146,6 +146,15 @@ BENCHMARKS = (
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(
+        "Demand samples",
+        "benchmarks.demand_samples",
+        "16 models on 64 GPUs with 1,440 joint demand samples, five seeds a family, 30 s a request, each in a process "
+        "of its own, one after the other. Families differ in GPU types, correlation (-0.3 to 0.9), spread and what is "
+        "asked: the fewest GPUs for a share of the samples, or the largest share. Peak: the GPUs that hold the largest "
+        "entry of every model at once (n/a: more than there are). Unseen: as many samples again of the same draw.",
+        ("--size", "3", "3", "60", "3", "--seeds", "1"),
+    ),
+    Benchmark(
         "LLMs in plans",
         "benchmarks.llm_plans",
         "LLMs and batch models with random rates on nodes of eight A100-80GB and H100 whose MIG mode the plan decides "

@@ -1,6 +1,7 @@
 """A what-if session on the Plan page in Chromium: how soon a move of a slider has its plan, and that nothing jumps.
 
-The published mix on five A100 and drawn requests of 64 GPUs, the dashboard as users start it. Each move is drawn at
+The published mix on five A100, drawn requests of 64 GPUs, and an LLM beside batch models, whose engines every plan
+simulates; the dashboard as users start it. Each move is drawn at
 random: which slider, and where to. It is timed in the page itself, from the event of the slider to the frame in which
 the page shows what comes of it: another picture of the slices, other cards, or what the model gets now. Known moves go
 to numbers of GPUs whose plans a sweep has proven before. In every frame of every move it is looked at how far the
@@ -26,12 +27,13 @@ from benchmarks.dashboard_speed import filled, opened, settled
 from benchmarks.explorer_speed import FLAGS, server
 from benchmarks.plan_page_speed import stored
 from benchmarks.planner_instances import instance
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Store, Workspace
 
-GOAL_MOVE_MS, GOAL_KNOWN_MS, GOAL_SHIFT_PX = 1000, 300, 0
+GOAL_MOVE_MS, GOAL_LLM_MS, GOAL_KNOWN_MS, GOAL_SHIFT_PX = 1000, 2000, 300, 0
+LLM_REQUEST = Path("examples/llm/chat_and_vision.json")
 MAP = ".st-key-slices .picture svg"
 GPUS = (3, 4, 5, 6, 7, 8)
 """Numbers of GPUs whose plans are proven and cached."""
@@ -139,6 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moves", type=int, default=30)
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--only", default="", help="sessions whose name contains this")
     options = parser.parse_args()
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as home:
@@ -150,7 +153,11 @@ def main() -> int:
             (f"16 models on 64 GPUs, {sharing}, any move", large(store, sharing), random_moves, GOAL_MOVE_MS)
             for sharing in ("exclusive", "fractional")
         ]
+        _, chat = files.read_file(LLM_REQUEST, expected="torchsplit.plan_request")
+        chats = stored(store, "chat and vision", chat, 20.0)
+        sessions += [("an LLM and 4 models on 4 H100, any move", chats, random_moves, GOAL_LLM_MS)]
         sessions += [("11 models on A100, to a known plan", known, known_moves, GOAL_KNOWN_MS)]
+        sessions = [session for session in sessions if options.only in session[0]]
         with sync_playwright() as playwright, server(TORCHSPLIT_HOME=home) as (address, _):
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
             page = opened(browser, address)

@@ -6,6 +6,7 @@ With options only the parts that they name.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,10 +17,12 @@ from tools.example_history import history, job_profiles
 from tools.example_llms import llm_requests
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
+from torchsplit_core.engine_plans.engine_figures import EngineRequests
 from torchsplit_core.evaluation.run import evaluate
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.library import mix_request, serving_mixes
+from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
 from torchsplit_core.transition import plan_transition
@@ -267,6 +270,22 @@ def write_measurement() -> None:
     write_file(found, FOLDER / "measurement.json")
 
 
+def write_llm_points() -> None:
+    """Points of an LLM with small random weights on one core of this host."""
+    decoder = {
+        "model_type": "llama", "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 512,
+        "max_position_embeddings": 2048, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    lengths = LognormalTokens(64.0, 0.5), LognormalTokens(32.0, 0.5)
+    requests = EngineRequests(*lengths, None, 200.0, 20.0, 95.0, PoissonArrivals(1.0), 0)
+    with tempfile.TemporaryDirectory() as room:
+        config = Path(room) / "config.json"
+        config.write_text(json.dumps(decoder), encoding="utf-8")
+        points = workflow.profile_llm(LlmEngineSettings(str(config), "llm"), requests, (1,), 10.0)
+    write_file(replace(points, source="config.json"), FOLDER / "llm_points.json")
+
+
 def write_strategy() -> None:
     """A strategy request and its outcome."""
     write_file(training_4b(), FOLDER / "strategy_request.json")
@@ -412,9 +431,10 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "host-state": write_host_state,
     "evaluation": write_evaluation,
     "measurement": write_measurement,
+    "llm-points": write_llm_points,
     "walk": write_walk,
 }
-"""Functions by their option. The last two measure this host; the others measure nothing."""
+"""Functions by their option. The last three measure this host; the others measure nothing."""
 
 
 def main() -> None:

@@ -258,6 +258,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "stage": "The part of a cut model that runs here; \"whole\" where the model is not cut.",
     "processes": "Processes that share the slice for this model; throughput and memory are theirs together.",
     "largest batch": "Most requests that are worked on together here.",
+    "percentile": "Of an LLM's requests, which keep each of its limits.",
     "hop": "What a request takes on an idle server beside the computing: client, front, handing over.",
     "stable": "No: more arrives than can be served, and the queue grows as long as requests come.",
     "note": "What else is to be said of this row.",

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.components import saving
 from app.plans import baselines, compare, confidence, history, infeasible, resilience, scenario_bar, slice_map
+from app.plans.day import tab as day_tab
 from app.plans.deploy import page as deploy_page
 from app.plans.draft import bar, change_summary
 from app.plans.draft import quick_plan as quick_plans
@@ -48,7 +49,18 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
 """The key of the page's tabs."""
-TITLES = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
+TITLES = (
+    "Plan",
+    "Under load",
+    "Run it",
+    "Over the day",
+    "Sweep",
+    "Baselines",
+    "Compare",
+    "By hand",
+    "History",
+    "Deploy",
+)
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
 NO_METRICS = tuple(
@@ -182,6 +194,7 @@ def _tabs(
     about_stored: tuple[Callable[[], None], ...] = (
         lambda: load_tab.render(workspace, name, request, plan),
         lambda: run_tab.render(workspace, name, request, plan),
+        lambda: _over_day(workspace, name, request),
         lambda: _sweep(workspace, name, request),
         lambda: baselines.render(workspace, name, request, plan),
         lambda: compare.render(workspace, name, plan),
@@ -199,6 +212,13 @@ def _tabs(
                 st.info("This plan came without its request: it has no versions.")
             else:
                 history.render(workspace, name, request, plan, draft)
+
+
+def _over_day(workspace: Workspace, name: str, request: PlanRequest | None) -> None:
+    if request is None:
+        st.info("This plan came without its request: there is no demand to vary over the day.")
+    else:
+        day_tab.render(workspace, name, request)
 
 
 def _sweep(workspace: Workspace, name: str, request: PlanRequest | None) -> None:

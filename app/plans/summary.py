@@ -43,6 +43,7 @@ OBJECTIVES: Mapping[ObjectiveKind, str] = {
     "max_min": "Raise the worst-served model, and only that",
     "weighted_sum": "Most requests in all, by weight",
     "min_gpus": "Fewest GPUs that meet every minimum",
+    "attainment": "Hold as many demand samples as the fleet can",
 }
 """Objective kinds in words."""
 SHARINGS: Mapping[Sharing, str] = {
@@ -56,6 +57,7 @@ DEMANDS = {
     "max_latency_ms": "service-time limit",
     "max_response_ms": "response-time limit",
     "colocation": "must share a GPU",
+    "attainment": "share of samples held",
 }
 
 

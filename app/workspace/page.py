@@ -23,6 +23,7 @@ KIND_WORDS = {
     "partition": "cuts",
     "plan_request": "plan request",
     "plan": "plan",
+    "day": "plans over the day",
     "placement_request": "placement request",
     "placement": "placement",
     "placement_frontier": "throughput against latency",

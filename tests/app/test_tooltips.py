@@ -51,7 +51,7 @@ def test_a_head_gets_the_word_and_keeps_a_title_of_its_own():
     assert '<th title="mine">bound</th><th>nobody knows this</th>' in made
 
 
-@pytest.mark.parametrize("names", ["models_table_of", "slices_table"])
+@pytest.mark.parametrize("names", ["models_table", "llms_table", "slices_table"])
 def test_every_column_of_a_run_here_has_an_explanation(names):
     source = (ROOT / "app" / "plans" / "measurement" / "tab.py").read_text(encoding="utf-8")
     body = source.partition(f"def {names}(")[2].partition("\ndef ")[0]

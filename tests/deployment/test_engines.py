@@ -10,9 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
+from ray.serve.schema import ServeDeploySchema
 
 from tests.support.deployment.engines import SIZES, engine_tenant, with_engines
 from tests.support.deployment.helpers import plan_of, planned_gpu
+from tests.support.serving.llm_plans import llm_plan
 from torchsplit_core.deployment import custom_images, deploy
 from torchsplit_core.deployment.vllm import IMAGE
 from torchsplit_core.planning.request.hash import request_hash
@@ -153,15 +156,49 @@ def test_gpus_of_a_group_lose_mig_beside_gpus_that_are_cut():
     assert "leave_whole 2\n" in script and "leave_whole 3\n" in script and "cut_gpu 0 " in script
 
 
-@pytest.mark.parametrize("form", ["triton", "ray-serve"])
-def test_formats_of_model_files_leave_engines_out_and_say_so(form):
-    texts = with_engines().texts(form)
-    assert f"- {form}: what runs in an image of its own, an engine of an LLM too" in texts["README.md"]
-    assert not any(IMAGE in text for name, text in texts.items() if name.startswith(form))
+def test_triton_leaves_engines_out_and_says_so():
+    texts = with_engines().texts("triton")
+    assert "- triton: what runs in an image of its own, an engine of an LLM too" in texts["README.md"]
+    assert not any(IMAGE in text for name, text in texts.items() if name.startswith("triton"))
+    plan, request = engines_alone()
+    with pytest.raises(InputFault, match="leaves out all"):
+        deploy(plan, ["triton"], request)
+
+
+def engines_alone():
     alone = plan_of(planned_gpu("gpu0", "H100-SXM5-80GB", [("3g.40gb", 0, engine_tenant("chat"))]))
     request = replace(with_engines().request, models=with_engines().request.models[:1])
-    with pytest.raises(InputFault, match="leaves out all"):
-        deploy(replace(alone, request_sha256=request_hash(request)), [form], request)
+    return replace(alone, request_sha256=request_hash(request)), request
+
+
+def test_ray_has_engines_as_replicas_of_its_llm_application_each_on_a_node_with_its_gpus():
+    texts = with_engines().texts("ray-serve")
+    document = yaml.safe_load(texts["ray-serve/serve.yaml"])
+    ServeDeploySchema.model_validate(document)
+    models, engines = document["applications"]
+    assert (models["route_prefix"], engines["route_prefix"]) == ("/", "/llm")
+    assert [one["name"] for one in models["deployments"]] and "chat" not in json.dumps(models)
+    configs = [LLMConfig(**one) for one in engines["args"]["llm_configs"]]
+    assert [one.model_id for one in configs] == ["chat", "chat-on-2-gpus"]
+    script = texts["ray-serve/n/start.sh"]
+    for one, gpus in zip(configs, (1, 2), strict=True):
+        assert one.model_loading_config.model_source == MODEL and one.deployment_config == {"num_replicas": 1}
+        assert one.engine_kwargs["tensor_parallel_size"] == gpus and one.engine_kwargs["max_num_seqs"] == 96
+        (resource,) = set(one.placement_group_config["bundle_per_worker"]) - {"GPU"}
+        (node,) = re.findall(rf'(?m)^node {resource} (\d+) \d+ CUDA_VISIBLE_DEVICES="(.*)"$', script)
+        assert int(node[0]) == gpus == node[1].count("${SLICE_") and node[1].count(",") == gpus - 1
+        known = set(re.findall(r"(?m)^slice (\S+)", texts["ray-serve/n/find-slices.sh"]))
+        names = re.findall(r"\$\{SLICE_(\w+):", node[1])
+        assert set(names) <= {name.upper().replace("-", "_") for name in known}
+    assert "ray[serve,llm]==" in texts["README.md"] and "`chat-on-2-gpus`" in texts["README.md"]
+    assert "Left out" not in texts["README.md"]
+
+
+def test_ray_serves_engines_alone_at_the_root():
+    plan, request = engines_alone()
+    texts = {file.name: file.text for file in deploy(plan, ["ray-serve"], request)}
+    (only,) = yaml.safe_load(texts["ray-serve/serve.yaml"])["applications"]
+    assert only["route_prefix"] == "/" and not any(name.startswith("image/") for name in texts)
 
 
 def test_the_readme_says_what_is_not_modelled_and_that_nothing_ran():
@@ -202,3 +239,10 @@ def test_a_group_over_two_hosts_is_refused():
     gpus = tuple(replace(gpu, id=gpu.id.replace("n/gpu3", "m/gpu3")) for gpu in case.plan.gpus)
     with pytest.raises(InputFault, match="takes 2 GPUs, of which n has 1"):
         case._replace(plan=replace(case.plan, gpus=gpus)).files("compose")
+
+
+def test_engines_on_cores_are_served_and_not_deployed():
+    plan, request = llm_plan("decoder")
+    with pytest.raises(InputFault, match=r'engines of LLMs on cores \("chat"\)') as fault:
+        deploy(plan, ("compose",), request)
+    assert "torchsplit serve" in fault.value.remedy

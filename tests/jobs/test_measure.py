@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.serving.llm_plans import llm_plan
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs import measure, quick_start
@@ -67,6 +68,15 @@ def test_what_is_expected_of_a_load():
     found = expected_results(PLAN, REQUEST, 1.0)["expected"]["bert"]
     assert found["rate_rps"] == pytest.approx(50.0) and 10.0 <= found["p95_ms"] < 60.0
     assert expected_results(PLAN, REQUEST, 4.0)["expected"]["bert"] == {"rate_rps": 100.0, "p95_ms": None}
+
+
+def test_llms_are_expected_by_no_simulation_of_batches_and_keep_their_source(workspace, tmp_path):
+    for config in (True, False):
+        plan, request = llm_plan("decoder", config=config)
+        assert expected_results(plan, request, 1.0) == {"expected": {}}
+        parameters = MeasureParameters("cores", 1.0, 2.0)
+        with local_model_sources(workspace, plan, request, parameters) as (local, trusted):
+            assert (local, trusted) == (request, False)
 
 
 def with_sources(*sources: str) -> tuple[PlanOutcome, PlanRequest]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.serving.llm_plans import llm_plan
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
@@ -13,6 +14,7 @@ from torchsplit_core.latency_slo.frontend import (
     FrontendLoad,
     describe_shortfall,
     frontend_load,
+    uses_cpu_slices,
     with_frontend,
     with_load_generator,
 )
@@ -217,3 +219,8 @@ def test_costs_that_make_no_sense_are_refused(change, where):
 
 def test_words_are_none_where_all_passes():
     assert describe_shortfall(load_of(*asked({"a": 1.0, "b": 1.0}))) == ""
+
+
+def test_engines_of_llms_are_not_behind_the_front_of_batches():
+    plan, request = llm_plan("decoder")
+    assert not uses_cpu_slices(plan) and frontend_load(replace(request, front=COSTS), plan) is None

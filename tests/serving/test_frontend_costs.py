@@ -17,6 +17,7 @@ from torchsplit_core.serving.load_test.frontend_costs import (
     front_costs,
     saved_costs,
 )
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.plan.front import FrontCosts
 
 COSTS = FrontCosts(0.2, 0.4, 2.0, 0.3, 0.19, 0.22, 2, "here", 0.05)
@@ -45,6 +46,12 @@ def test_the_ends_are_those_of_the_blocks():
     low, high = costs.ms_per_request_low, costs.ms_per_request_high
     assert low is not None and high is not None and low < costs.ms_per_request < high
     assert high - low == pytest.approx(0.2 * block(1500, 100, 0.2).ms / 1500, rel=0.01)
+
+
+def test_a_block_without_a_tick_of_the_clock_is_refused_and_no_traceback():
+    stalled = replace(block(400, 400, 0.05), ms=0.0)
+    with pytest.raises(InputFault, match="took no tick of its clock"):
+        fit_costs([stalled, block(400, 400, 0.05)], [block(400, 40, 0.05)], [block(300, 20, 157.0)])
 
 
 def test_no_cost_is_below_nothing():

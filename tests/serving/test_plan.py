@@ -5,10 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.support.deployment.engines import with_engines
+from tests.support.serving.llm_plans import POINT, decoder_in, llm_plan
 from tests.support.serving.plans import Placed, cpu_plan
+from torchsplit_core import extras, workflow
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance
 from torchsplit_core.serving.device_binding import bind_slices
+from torchsplit_core.serving.frontend.server import prepare_serving
+from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.plan import plan_serving
+from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import InputFault
 
 BERT, OCR = "sample:bert", "sample:ocr"
@@ -125,5 +130,55 @@ def test_several_hosts_are_not_one():
 
 def test_engines_of_llms_are_refused_with_what_starts_them():
     case = with_engines()
-    with pytest.raises(InputFault, match=r"engines of LLMs \(chat\).*torchsplit deploy"):
+    with pytest.raises(InputFault, match=r"LLMs on GPUs \(chat on H100-SXM5-80GB\).*torchsplit deploy"):
         plan_serving(case.plan, case.request, ())
+
+
+def test_engines_on_cores_are_served_with_the_settings_of_the_plan(tmp_path):
+    source = decoder_in(tmp_path)
+    plan, request = llm_plan(source)
+    roster = plan_serving(plan, request, bind_slices(plan, report=host(), cores=(4, 5)))
+    assert roster.models == () and roster.workers == ()
+    assert [(engine.server, engine.slice, engine.settings.cores) for engine in roster.engines] == [
+        ("host0/1c@0", "host0/1c@0", (4,)), ("host0/1c@1", "host0/1c@1", (5,)),
+    ]  # fmt: skip
+    settings = roster.engines[0].settings
+    assert (settings.source, settings.name, settings.threads, settings.dtype) == (
+        source,
+        "chat",
+        1,
+        "float32",
+    )
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens, settings.kv_blocks) == (4, 64, 64)
+    assert (settings.block_tokens, settings.max_model_len) == (16, 512)
+    # A folder with a config.json is one, too, and a point without an engine has the cache that an engine has by itself.
+    bare = replace(request.models[0].llm, points=(replace(POINT, engine=None),))
+    model = replace(request.models[0], source=str(tmp_path), llm=bare)
+    request = replace(request, models=(model,))
+    plan = workflow.plan(request)
+    settings = plan_serving(plan, request, bind_slices(plan, report=host(), cores=(4, 5))).engines[0].settings
+    assert (settings.source, settings.kv_blocks) == (str(tmp_path), LlmEngineSettings("x", "y").kv_blocks)
+    assert settings.max_num_seqs == model.llm.engine.max_num_seqs
+
+
+@pytest.mark.parametrize(("source", "words"), [
+    (None, "is missing"), ("hf:meta-llama/Llama-3.1-8B", "is 'hf:meta-llama/Llama-3.1-8B', which is no folder"),
+    ("/nowhere", "is '/nowhere', which is no folder"),
+])  # fmt: skip
+def test_an_llm_without_a_decoder_here_is_named(source, words):
+    plan, request = llm_plan(source)
+    with pytest.raises(InputFault, match=words) as fault:
+        plan_serving(plan, request, bind_slices(plan, report=host(), cores=(0, 1)))
+    assert fault.value.where == "models: chat: source" and "--points FILE" in fault.value.remedy
+
+
+def test_what_engines_need_is_an_extra_and_their_gpus_are_refused_before_this_host_lacks_them(
+    tmp_path, monkeypatch
+):
+    plan, request = llm_plan(decoder_in(tmp_path))
+    monkeypatch.setitem(extras.EXTRA_MODULES, "llm", ("absent_package",))
+    with pytest.raises(InputFault, match="absent_package"):
+        prepare_serving(plan, request, ServeSettings(stand_in="cpu"))
+    case = with_engines()
+    with pytest.raises(InputFault, match="LLMs on GPUs"):
+        prepare_serving(case.plan, case.request, ServeSettings())

@@ -95,6 +95,13 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         {"size": "which GPUs, slices or groups serve an LLM at a rate within limits, and how many of them"},
     ),
     (
+        "torchsplit_core.cli.llm.profile:add_profile_llm_command",
+        (),
+        {
+            "profile-llm": "measure an LLM's engine on cores of this host: its rate within limits, as points of plans"
+        },
+    ),
+    (
         "torchsplit_core.cli.simulate:add_simulate_command",
         (_output_options,),
         {"simulate": "response times, waits and utilisation of models under load"},

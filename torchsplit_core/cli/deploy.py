@@ -13,7 +13,7 @@ from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.arguments.run_folders import add_run_option, with_run_folders
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values import DayOutcome, InputFault, quoted
 
 TIMEOUT_S = 30.0
 """Time limit of a routed request, through all of a model's parts."""
@@ -22,7 +22,9 @@ TIMEOUT_S = 30.0
 def add_deploy_commands(command: Command) -> None:
     """Add deploy and route to the command line through its `command(name, run)`."""
     parser = command("deploy", _deploy)
-    parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+    parser.add_argument(
+        "plan", metavar="PLAN", help="a file of a plan outcome, or -; or of a day: its schedule"
+    )
     parser.add_argument(
         "-o", "--output", action=OutputFolder, required=True, metavar="DIR", help="the folder of the files"
     )
@@ -77,7 +79,12 @@ def _deploy(options: argparse.Namespace) -> int:
 
     for name in options.format or ():
         check_choice("--format", name, FORMATS, "format")
-    _, outcome = files.read_file(options.plan, expected="torchsplit.plan")
+    kind, outcome = files.read_file(options.plan)
+    if kind == "torchsplit.day":
+        return _deploy_day(outcome, options)
+    if kind != "torchsplit.plan":
+        problem = f"is a {kind} file, not a torchsplit.plan file"
+        raise InputFault(options.plan, problem, "Pass a torchsplit.plan file, or a torchsplit.day file.")
     request, sources = None, {}
     if options.request is not None:
         _, request = files.read_file(options.request, expected="torchsplit.plan_request")
@@ -123,6 +130,26 @@ def _deploy(options: argparse.Namespace) -> int:
                 "Write hf:ORG/NAME or the full path of a folder into its models[].source."
             )
             print(f"{name}: {notice}", file=sys.stderr)
+    return 0
+
+
+def _deploy_day(outcome: DayOutcome, options: argparse.Namespace) -> int:
+    """Write a day's schedule with the files of each window."""
+    from torchsplit_core.day_plans.schedule import schedule_files
+    from torchsplit_core.deployment import write_deployment
+
+    if options.request is None:
+        raise InputFault(
+            "--request", "is missing, and it has the windows of the day", "Add --request PLAN_REQUEST."
+        )
+    for name in ("image", "commands", "runs"):
+        if getattr(options, name):
+            raise InputFault(
+                f"--{name.removesuffix('s')}", "is of one plan, and this is a day of several", "Leave it out."
+            )
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
+    for path in write_deployment(schedule_files(request, outcome, options.format), options.output):
+        print(path)
     return 0
 
 

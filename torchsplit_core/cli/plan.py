@@ -21,6 +21,15 @@ from torchsplit_core.cli.arguments.request_options import (
     request_keywords,
     with_colocations,
 )
+from torchsplit_core.cli.arguments.sample_options import (
+    add_attainment_option,
+    add_holdout_option,
+    add_samples_options,
+    applied_attainment,
+    holdout_line,
+    planned_half,
+    with_sample_options,
+)
 from torchsplit_core.cli.arguments.state_options import (
     current_option,
     fleet_of,
@@ -94,6 +103,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         help="seconds that `plan` may search (default: TORCHSPLIT_TIME_LIMIT, else time_limit of torchsplit.toml, "
         "else 60)",
     )
+    add_samples_options(parser)
     add_request_options(parser)
     add_llm_options(parser)
     output_and_tokens_option(parser)
@@ -116,6 +126,8 @@ def add_plan_commands(command: Command, output: Options) -> None:
         action="store_true",
         help="also print response times (p95) at the arrivals of the request, waits included",
     )
+    add_attainment_option(parser)
+    add_holdout_option(parser)
     add_plan_at(parser)
     current_option(parser)
     parser.add_argument(
@@ -154,7 +166,7 @@ def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.validate import check_minima, validate
 
     read_output_texts(options)
-    llms = llm_models(options) if options.llm else ()
+    llms = llm_models(options) if options.llm or options.points else ()
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     state = None if options.current is None else read_state_file(options.current)
     request = build_request(
@@ -178,6 +190,7 @@ def _request(options: argparse.Namespace) -> int:
         **request_keywords(options),
     )
     request = replace(apply_demands_as_minima(with_colocations(request, options), options), current=state)
+    request = with_sample_options(request, options)
     validate(request)
     check_minima(request)
     for model in request.models:
@@ -198,6 +211,8 @@ def _plan(options: argparse.Namespace) -> int:
         limit = options.max_touched
         print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)
         request = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
+    every_sample = applied_attainment(request, options)
+    request = planned_half(every_sample, options)
     if options.save_request:
         files.write_file(request, options.save_request)
     request = with_progress(lambda progress: workflow.with_engine_points(request, progress))
@@ -215,6 +230,13 @@ def _plan(options: argparse.Namespace) -> int:
     )
     write_outcome(outcome, options)
     plan_summary.print_summary(request, outcome)
+    if options.holdout and outcome.gpus:
+        models = zip(every_sample.models, request.models, strict=True)
+        whole = replace(
+            request,
+            models=tuple(replace(model, demand_samples=every.demand_samples) for every, model in models),
+        )
+        print(holdout_line(whole, outcome), file=sys.stderr)
     if options.simulate:
         _simulate(request, outcome)
     return EXIT_OF_STATUS[outcome.status]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchsplit_core.cli.arguments.sample_options import sample_lines
 from torchsplit_core.values import tenants_on
 from torchsplit_core.values.units import MB
 
@@ -36,6 +37,7 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
             "(torchsplit request --max-response MODEL=MS)"
         )
     yield _format_proof(outcome)
+    yield from sample_lines(outcome)
     if outcome.touched_gpus is not None:
         most = request.objective.max_touched_gpus
         allowed = "" if most is None else f", at most {most} allowed"
@@ -150,6 +152,9 @@ def _relaxation_lines(outcome: PlanOutcome) -> Iterator[str]:
     if not changes and "max_response_ms" in kinds:
         yield "would help: raise the max_response_ms named above, lower that model's rate, or add a GPU"
         return
+    if "attainment" in kinds:
+        yield "would help: lower the attainment to the share named above, or add a GPU"
+        return
     for change in changes or ():
         verb, unit = ("lower", "requests/s") if change.demand == "min_throughput_rps" else ("raise", "ms")
         yield f"would help: {verb} {change.demand} of {change.model} from {change.old:g} to {change.new:.9g} {unit}"
@@ -166,6 +171,17 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
         for limit in model.limits:
             if limit.kind == "link" and limit.binds and limit.change is not None:
                 yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
+    for reason in explanation.engines:
+        place = f"{reason.gpu_type} {reason.profile or 'without MIG'}"
+        if reason.tensor_parallel > 1:
+            place = f"{reason.tensor_parallel} × {reason.gpu_type}"
+        if reason.reason == "no_engine":
+            yield f"{reason.model}: no engine on {place}: {reason.detail}"
+        elif reason.trial is not None and reason.trial.effect == "infeasible":
+            yield f"{reason.model}: all engines on {place}: no plan"
+        elif reason.trial is not None and reason.trial.value_after is not None:
+            before, after = reason.trial.value_before, reason.trial.value_after
+            yield f"{reason.model}: all engines on {place}: {_figure(after)} in place of {_figure(before)}"
 
 
 def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:

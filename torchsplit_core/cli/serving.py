@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchsplit_core.serving.settings import (
         ReadyServer,
     )
-    from torchsplit_core.values import PlanOutcome, PlanRequest
+    from torchsplit_core.values import PlanOutcome, PlanRequest, TokenFigure
     from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 
 
@@ -199,6 +199,8 @@ def format_model(model: MeasuredModel) -> str:
     def ms(value: float | None) -> str:
         return "n/a" if value is None else f"{value:.4g} ms"
 
+    if model.percentile is not None:
+        return _format_llm(model)
     low, high = model.simulated_low_ms, model.simulated_high_ms
     between = "" if low is None or high is None else f" ({ms(low.p95)} to {ms(high.p95)} in 90 % of its runs)"
     return (
@@ -206,4 +208,18 @@ def format_model(model: MeasuredModel) -> str:
         f"{model.measured_rps:.4g} measured; p95 {ms(model.simulated_ms.p95)} simulated{between}, "
         f"{ms(model.replayed_ms.p95)} replayed, {ms(model.measured_ms.p95)} measured (front {model.hop_ms:.3g} ms); "
         f"{model.errors} errors"
+    )
+
+
+def _format_llm(model: MeasuredModel) -> str:
+    """One line on an LLM: rates, then the limited percentile of its times to a token."""
+
+    def ms(figure: TokenFigure | None) -> str:
+        return "n/a" if figure is None else f"{figure.value:.4g}"
+
+    return (
+        f"{model.name}: {model.offered_rps:.4g} requests/s sent, {model.predicted_rps:.4g} predicted, "
+        f"{model.measured_rps:.4g} measured; p{model.percentile:g} of TTFT {ms(model.predicted_ttft_ms)} ms predicted, "
+        f"{ms(model.measured_ttft_ms)} measured, of TPOT {ms(model.predicted_tpot_ms)} predicted, "
+        f"{ms(model.measured_tpot_ms)} measured; {model.errors} errors"
     )

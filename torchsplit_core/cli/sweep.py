@@ -40,7 +40,7 @@ def add_sweep_command(command: Command) -> None:
         required=True,
         metavar="WHAT:WHICH=VALUES",
         help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20, "
-        "touched_gpus=0..4 (of the current state)",
+        "touched_gpus=0..4 (of the current state), attainment=0.9,0.95,0.99 (fewest GPUs for a share of the samples)",
     )
     current_option(parser)
     parser.add_argument(
@@ -53,16 +53,16 @@ def add_sweep_command(command: Command) -> None:
 
 def parse_vary(text: str) -> SweepRequest:
     """Parse `gpus:A100-80GB=1..8`. Raises InputFault."""
-    from torchsplit_core.planning.sweep.points import PARAMETERS, SweepRequest
+    from torchsplit_core.planning.sweep.points import OF_ALL, PARAMETERS, SweepRequest
 
     what, equals, values = text.rpartition("=")
     name, _, target = what.partition(":")
-    # How many GPUs may change is of the whole fleet.
-    if not equals or (name != "touched_gpus") is not bool(target.strip()):
+    # How many GPUs may change is of the whole fleet, and a share of the samples of all models.
+    if not equals or (name not in OF_ALL) is not bool(target.strip()):
         raise InputFault(
             "--vary",
             f"{quoted(text)} is not WHAT:WHICH=VALUES",
-            "Write for example gpus:A100-80GB=1..8, or touched_gpus=0..4.",
+            "Write for example gpus:A100-80GB=1..8, touched_gpus=0..4 or attainment=0.9,0.99.",
         )
     if name not in PARAMETERS:
         raise InputFault(

@@ -45,6 +45,11 @@ class CustomImage:
     placeholder: bool = False
     llm: PlanModel | None = None
 
+    @property
+    def is_vllm(self) -> bool:
+        """Whether vLLM serves it as an engine."""
+        return self.llm is not None and not self.command
+
 
 @dataclass(frozen=True, slots=True)
 class ImageContainer:
@@ -73,7 +78,7 @@ class ImageContainer:
     @property
     def is_vllm(self) -> bool:
         """Whether it is an engine that vLLM serves."""
-        return self.image.llm is not None and not self.image.command
+        return self.image.is_vllm
 
     @property
     def entry_point(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT_WRITERS)
 WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD_WRITERS)
 """The formats that run models, which need their sources and written parts."""
 FILE_FORMATS = ("ray-serve", "triton")
-"""The formats that run model files in a server of their own, and no custom image."""
+"""The formats that run model files in a server of their own, and no custom image; Ray also engines of LLMs."""
 WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
 """The formats whose scheduler assigns a slice to one container."""
 FORMATS: tuple[str, ...] = (*LAYOUT_FORMATS, *WORKLOAD_FORMATS)
@@ -108,6 +108,17 @@ def models_to_write(
             "plan",
             f"serves no model, so {workloads[0]} has nothing to run",
             "Plan with a demand above 0 first.",
+        )
+    on_cores = dict.fromkeys(
+        tenant.model
+        for gpu, _, tenant in tenants_on(plan.gpus)
+        if tenant.engine is not None and point_type(gpu.type) != gpu.type
+    )
+    if on_cores:
+        raise InputFault(
+            "plan",
+            f"has engines of LLMs on cores ({', '.join(map(one_line, on_cores))}), and vLLM's image is for GPUs",
+            "Serve this plan on its host with torchsplit serve.",
         )
     images = custom_images(request) if images is None else images
     for name in workloads:
@@ -166,9 +177,14 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
         return "everything, since only the plan's request says what the models are, and it is not there", True
     served = list(tenants_on(plan.gpus))
     if name in FILE_FORMATS:
-        omitted = [entry for entry in served if entry[2].model in images]
+        omitted = [
+            entry
+            for entry in served
+            if entry[2].model in images and (name == "triton" or not images[entry[2].model].is_vllm)
+        ]
         names = ", ".join(dict.fromkeys(tenant.model for *_, tenant in omitted))
-        text = f"what runs in an image of its own, an engine of an LLM too: this format runs model files ({names})"
+        engines = "" if name == "ray-serve" else ", an engine of an LLM too"
+        text = f"what runs in an image of its own{engines}: this format runs model files ({names})"
     elif name in WHOLE_SLICE_FORMATS:
         omitted = [entry for entry in served if entry[2].model in images and len(entry[1].tenants) > 1]
         names = ", ".join(

@@ -10,8 +10,9 @@ from fnmatch import fnmatch
 from torchsplit_core.deployment.allocator import ClusterForecast, forecast_cluster
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels
+from torchsplit_core.deployment.formats.ray_llm import served_names
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.image import image_name
+from torchsplit_core.deployment.image import RAY, image_name
 from torchsplit_core.deployment.safe_text import markdown, one_line
 from torchsplit_core.deployment.vllm import NOT_MODELLED
 from torchsplit_core.deployment.workload import Workload
@@ -86,7 +87,7 @@ In the folder `image` as the hosts have it (in the image built with `--target ra
 
 Several processes of one tenant are replicas on one slice: start CUDA's MPS daemon there, or they take turns. Tenants
 that share a slice are placed together by parts of its resource; Ray does not hold them to their shares.
-""",
+{ray_llm}""",
     "triton": """\
 ## triton/
 
@@ -188,6 +189,13 @@ systemd Docker runs it, under Slurm Apptainer (`docker://IMAGE`).
 """
 
 
+_RAY_LLM = """
+Engines of LLMs are an application of Ray Serve LLM, at `/llm/v1` beside other models, else at `/v1`. It runs vLLM
+itself, so the hosts need `pip install '{ray}'` and no container. Engines of a model are replicas under its name; those
+on another number of GPUs each have a name of their own: {names}.
+"""
+
+
 _ENGINES = """\
 ## Engines of LLMs
 
@@ -205,6 +213,12 @@ def _engines(workload: Workload) -> str:
         return ""
     images = dict.fromkeys(_code(c.image.image) for c in workload.containers if c.is_vllm)
     return _ENGINES.format(models=", ".join(models), image=", ".join(images), left_out=NOT_MODELLED)
+
+
+def _ray_llm(workload: Workload) -> str:
+    """What Ray needs for engines of LLMs; empty without any."""
+    names = list(map(_code, served_names(workload).values()))
+    return _RAY_LLM.format(ray=RAY.replace("[serve]", "[serve,llm]"), names=", ".join(names)) if names else ""
 
 
 def _image_table(workload: Workload) -> str:
@@ -330,6 +344,7 @@ def _workload_fields(workload: Workload | None) -> dict[str, str]:
         "image": image_name(workload),
         "servers": servers,
         "triton": ensemble_note if cut else "",
+        "ray_llm": _ray_llm(workload),
         "names": ", ".join(f"{_code(route.model)} is `{route.label}`" for route in workload.routes),
     }
 

@@ -39,25 +39,29 @@ def cores(tenant: Tenant) -> int:
     return tenant.gpus + _FRONT_CORES
 
 
-def arguments(model: PlanModel, tenant: Tenant, port: int) -> tuple[str, ...]:
-    """Arguments of `vllm serve` for the engine of a tenant."""
+def options(model: PlanModel, tenant: Tenant) -> dict[str, int | float | str]:
+    """What vLLM is given of the engine of a tenant, by the names of its options."""
     llm, engine = model.llm, tenant.engine
     assert llm is not None
     assert engine is not None
-    options: dict[str, object] = {
-        "served-model-name": model.name,
-        "port": port,
+    given: dict[str, int | float | str] = {
         "tensor-parallel-size": engine.tensor_parallel,
         "max-num-seqs": engine.max_num_seqs,
         "max-num-batched-tokens": engine.max_num_batched_tokens,
-        "gpu-memory-utilization": f"{llm.engine.gpu_memory_utilization:g}",
+        "gpu-memory-utilization": llm.engine.gpu_memory_utilization,
     }
     longest = llm.engine.max_model_len or engine.max_model_len
     if longest is not None:
-        options["max-model-len"] = longest
+        given["max-model-len"] = longest
     if llm.config is not None and llm.config.dtype in _DTYPES:
-        options["dtype"] = _DTYPES[llm.config.dtype]
+        given["dtype"] = _DTYPES[llm.config.dtype]
     if llm.config is not None and llm.config.kv_dtype == "fp8":
-        options["kv-cache-dtype"] = "fp8"
-    texts = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        given["kv-cache-dtype"] = "fp8"
+    return given
+
+
+def arguments(model: PlanModel, tenant: Tenant, port: int) -> tuple[str, ...]:
+    """Arguments of `vllm serve` for the engine of a tenant."""
+    named: dict[str, object] = {"served-model-name": model.name, "port": port, **options(model, tenant)}
+    texts = [text for name, value in named.items() for text in (f"--{name}", f"{value}")]
     return (model_id(model) or UNKNOWN_MODEL.format(name=model.name), *texts)

@@ -163,12 +163,12 @@ class Workload:
         return self.by_part[part.label]
 
 
-def placeholder_note(workload: Workload) -> str:
-    """Comment lines that name the models without an image; empty if all have one."""
+def placeholder_note(workload: Workload, *, llms_alone: bool = False) -> str:
+    """Comment lines that name the models (the LLMs alone) without an image; empty if all have one."""
     unknown = dict.fromkeys(
         (container.tenant.model, container.image.llm is not None)
         for container in workload.containers
-        if container.image.placeholder
+        if container.image.placeholder and (container.is_vllm or not llms_alone)
     )
     lines = []
     for name, is_llm in unknown:

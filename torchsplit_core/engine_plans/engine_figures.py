@@ -26,6 +26,8 @@ from torchsplit_core.sizing.engine_row import (
     rate_interval,
 )
 from torchsplit_core.values import (
+    CPU,
+    WHOLE_GPU,
     ConstantTokens,
     EnginePoint,
     EngineServer,
@@ -39,6 +41,7 @@ from torchsplit_core.values import (
     SimulatedModel,
     SimulationRequest,
     TokenCounts,
+    point_type,
 )
 from torchsplit_core.values.llm.decoder import DecoderSizes
 from torchsplit_core.values.simulation.request import Arrivals
@@ -63,6 +66,8 @@ class EnginePlace:
     def words(self) -> str:
         if self.tensor_parallel > 1:
             return f"{self.tensor_parallel} × {self.gpu_type}"
+        if point_type(self.gpu_type) == CPU:
+            return f"{self.gpu_type} {self.profile}".rstrip()
         return f"{self.gpu_type} {self.profile}" if self.profile else f"a whole {self.gpu_type}"
 
 
@@ -234,6 +239,17 @@ def steps_of_rate(point: EnginePoint, requests: EngineRequests, rate_rps: float)
         is_between = below < guess < above
         factor = guess if is_between else (below + above) / 2 if math.isfinite(above) else 2 * factor
     return _scaled(point.engine, below or factor)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def quick_enough(engine: PlannedEngine, requests: EngineRequests, rate_rps: float) -> PlannedEngine:
+    """An engine whose steps were measured, which are scaled only where their simulation does not keep this rate."""
+    low = engine_rate(engine_server("llm", engine), requests).low
+    reached = 0.0 if low is None else low.rate_rps
+    if reached >= rate_rps:
+        return engine
+    point = EnginePoint("", WHOLE_GPU, engine.max_num_seqs, reached or rate_rps / 2, 0.0, engine=engine)
+    return steps_of_rate(point, requests, rate_rps)
 
 
 def _scaled(engine: PlannedEngine, factor: float) -> PlannedEngine:

@@ -21,6 +21,7 @@ from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.request.objective import level_count
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
+    CPU,
     InputFault,
     InternalFault,
     PlanModel,
@@ -34,6 +35,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
     ignore_progress,
+    point_type,
     tenants_on,
 )
 from torchsplit_core.values.status import SolveStatus
@@ -68,6 +70,8 @@ def plan_with_engines(
         return replace(no_plan(resolved, "infeasible", statistics, notes), conflicts=conflicts)
     if notes and not any(model.points for model in resolved.models):
         remedy = "Offer larger GPUs, or groups of GPUs without MIG: 4xH100-SXM5-80GB:either."
+        if all(point_type(entry.type) == CPU for entry in resolved.gpus):
+            remedy = "Measure it on so many cores (torchsplit profile-llm), and give the points to request --points."
         raise InputFault("gpus", f"no engine fits on this fleet. {notes[0].removesuffix('.')}", remedy)
     progress(RESOLVED_SHARE, "planning")
     bound = planner(resolved)
@@ -129,7 +133,7 @@ def _broken(checked: Mapping[str, CheckedEngines]) -> dict[str, tuple[str, ...]]
 
 def _kinds_in_use(plan: PlanOutcome, model: str) -> set[Kind]:
     return {
-        (gpu.type, item.profile, tenant.gpus)
+        (point_type(gpu.type), item.profile, tenant.gpus)
         for gpu, item, tenant in tenants_on(plan.gpus)
         if tenant.model == model
     }

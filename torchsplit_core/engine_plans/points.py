@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from torchsplit_core.engine_plans.engine_figures import (
     EnginePlace,
@@ -13,16 +14,19 @@ from torchsplit_core.engine_plans.engine_figures import (
     engine_requests,
     estimated_point,
     measured_only,
+    quick_enough,
     steps_of_rate,
 )
-from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.hardware import gpu_type, plain_profiles, profile_cores
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
+    CPU,
     WHOLE_GPU,
     Conflict,
     Demand,
     EnginePoint,
+    FleetEntry,
     LlmModel,
     LlmPoint,
     PlanModel,
@@ -31,6 +35,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
     ignore_progress,
+    point_type,
 )
 
 MOST_LISTED = 4
@@ -73,10 +78,12 @@ def with_engine_points(request: PlanRequest, progress: Progress = ignore_progres
     return replace(request, models=tuple(models))
 
 
-def llm_engines(request: PlanRequest, llm: LlmModel) -> LlmEngines:
+def llm_engines(
+    request: PlanRequest, llm: LlmModel, known: Mapping[EnginePlace, EnginePoint] = MappingProxyType({})
+) -> LlmEngines:
     """The engines of one LLM on the places that the request's fleet offers.
 
-    Points that keep the limits go before estimates.
+    Points that keep the limits go before estimates; `known` estimates are not simulated anew.
     """
     counted = {
         EnginePlace(point.gpu_type, point.profile, point.tensor_parallel): point
@@ -86,10 +93,18 @@ def llm_engines(request: PlanRequest, llm: LlmModel) -> LlmEngines:
     points: list[EnginePoint] = []
     missing: list[NoEngine] = []
     rates: dict[EnginePlace, float] = {}
-    for place in engine_places(list_gpus(request.gpus), llm.tensor_parallel):
+    for place in (
+        *engine_places(list_gpus(request.gpus), llm.tensor_parallel),
+        *core_places(request.gpus, llm.points),
+    ):
         measured = counted.get(place)
         if measured is not None:
             points.append(_measured_point(llm, place, measured, request.seed))
+        elif place in known:
+            points.append(known[place])
+        elif point_type(place.gpu_type) == CPU:
+            missing.append(NoEngine(place, _why_no_cores(place)))
+            continue
         elif llm.config is not None and not _is_dominated(llm, place, rates, request.seed):
             point = estimated_point(llm.config, llm.engine, engine_requests(llm, request.seed), place)
             if isinstance(point, NoEngine):
@@ -112,6 +127,8 @@ def _without_full_slices(request: PlanRequest, points: Sequence[EnginePoint]) ->
     }
 
     def is_needless(point: EnginePoint) -> bool:
+        if point.gpu_type == CPU:
+            return False
         kind = gpu_type(point.gpu_type)
         is_full = kind.divided == "mig" and kind.profile(point.profile).memory_slices == kind.memory_slices
         all_whole = all(gpu.can_be_whole for gpu in gpus if gpu.type == point.gpu_type)
@@ -138,6 +155,33 @@ def engine_places(gpus: Sequence[FleetGpu], sizes: Sequence[int]) -> tuple[Engin
         for kind_name, _ in (key for key, count in together.items() if count >= size):
             places[EnginePlace(kind_name, WHOLE_GPU, size)] = None
     return tuple(places)
+
+
+def core_places(entries: Sequence[FleetEntry], points: Sequence[LlmPoint]) -> tuple[EnginePlace, ...]:
+    """Where a fleet's hosts have room for an engine: the numbers of cores that points are of, since nothing estimates
+    an engine on cores; a host that none fits as a whole."""
+    cores = {point.profile: profile_cores(point.profile) for point in points if point.gpu_type == CPU}
+    places: dict[EnginePlace, None] = {}
+    for entry in entries:
+        kind = gpu_type(entry.type)
+        if kind.divided != "cores":
+            continue
+        offered = None if entry.layouts is None else {name for layout in entry.layouts for name in layout}
+        fitting = [
+            EnginePlace(CPU, profile)
+            for profile, count in cores.items()
+            if count is not None and count <= kind.memory_slices and (offered is None or profile in offered)
+        ]
+        places |= dict.fromkeys(fitting or [EnginePlace(entry.type, WHOLE_GPU)])
+    return tuple(places)
+
+
+def _why_no_cores(place: EnginePlace) -> str:
+    if place.profile:
+        return "its point breaks a limit"
+    return (
+        "engines on cores are not estimated, and no point of it fits (torchsplit profile-llm measures them)"
+    )
 
 
 def engine_notes(request: PlanRequest) -> tuple[str, ...]:
@@ -205,15 +249,22 @@ def _keeps_limits(llm: LlmModel, point: LlmPoint) -> bool:
 
 
 def _measured_point(llm: LlmModel, place: EnginePlace, point: LlmPoint, seed: int) -> EnginePoint:
-    """The point, with an engine whose steps give its rate where the LLM has a config and fits by its sizes."""
+    """The point, with an engine whose steps give its rate where the LLM has a config: measured ones, else of its sizes
+    where it fits by them. No step of an engine on cores is estimated.
+    """
     engine = measured_only(llm, place)
-    if llm.config is not None and point.throughput_rps:
+    if point.engine is not None:
+        # Without a config the points stand for the simulation.
+        engine = point.engine if llm.config is not None else replace(point.engine, step=None)
+        if engine.step is not None and point.throughput_rps:
+            engine = quick_enough(engine, engine_requests(llm, seed), point.throughput_rps)
+    elif llm.config is not None and point.throughput_rps and place.gpu_type != CPU:
         requests = engine_requests(llm, seed)
         estimate = estimated_point(llm.config, llm.engine, requests, place)
         if isinstance(estimate, EnginePoint):
             engine = steps_of_rate(estimate, requests, point.throughput_rps)
     return EnginePoint(
-        place.gpu_type, place.profile, llm.engine.max_num_seqs, point.throughput_rps, point.ttft_ms or 0.0,
+        place.gpu_type, place.profile, engine.max_num_seqs, point.throughput_rps, point.ttft_ms or 0.0,
         basis=point.basis, engine=engine, ttft_ms=point.ttft_ms, tpot_ms=point.tpot_ms,
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.graph": "torchsplit_core.graph.torch_graph:TorchGraph",
     "torchsplit.profile": "torchsplit_core.values.profile:Profile",
     "torchsplit.plan_request": "torchsplit_core.values.plan.request:PlanRequest",
+    "torchsplit.llm_points": "torchsplit_core.values.plan.llm:LlmPoints",
     "torchsplit.plan": "torchsplit_core.values.plan.outcome:PlanOutcome",
     "torchsplit.partition_request": "torchsplit_core.values.partition:PartitionRequest",
     "torchsplit.partition": "torchsplit_core.values.partition:PartitionOutcome",

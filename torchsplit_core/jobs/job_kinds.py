@@ -23,6 +23,7 @@ PLAN = "plan"
 EXPLAIN = "explain"
 WHAT_IF = "what_if"
 SWEEP = "sweep"
+DAY = "day"
 PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
@@ -286,6 +287,7 @@ JOBS: dict[str, JobKind] = {
     # A proof behind a slider is shown beside the slider: a panel that comes and goes would move the page.
     WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
+    DAY: JobKind("torchsplit_core.jobs.plan:day_job", RequestParameters),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),

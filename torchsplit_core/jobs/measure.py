@@ -15,6 +15,7 @@ from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.latency_slo.service_variance import with_lognormal_service
 from torchsplit_core.latency_slo.simulation_input import without_instance
+from torchsplit_core.serving.load_test.llm_load import without_llms
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
@@ -81,7 +82,8 @@ def local_model_sources(
         models = []
         for model in request.models:
             source = parameters.in_place.get(model.name, model.source)
-            if model.name not in unserved and is_runnable(source):
+            # An engine of an LLM loads its folder itself; nothing of it is executed.
+            if model.llm is None and model.name not in unserved and is_runnable(source):
                 if source not in local_paths:
                     local_paths[source] = stack.enter_context(_local_file(workspace, source, parameters))
                 source = local_paths[source]
@@ -118,7 +120,10 @@ def _mark_stand_ins(measurement: Measurement, parameters: MeasureParameters) -> 
 
 
 def expected_results(outcome: PlanOutcome, request: PlanRequest, load: float) -> dict[str, Any]:
-    """By model, the rate that the plan predicts and the p95 of a short simulation (null if none)."""
+    """By batch model, the rate that the plan predicts and the p95 of a short simulation (null if none)."""
+    outcome, request = without_llms(outcome, request)
+    if not request.models:
+        return {"expected": {}}
     plan_simulation = with_lognormal_service(workflow.simulation_request(outcome, request), outcome, request)
     simulation = workflow.under_load(plan_simulation, load)
     outcome_under_load = workflow.simulate(

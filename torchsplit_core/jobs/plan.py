@@ -1,4 +1,4 @@
-"""Jobs that plan and explain a stored request and prove trial plans of its draft."""
+"""Jobs that plan a stored request, also over its day, explain its plan, and prove trial plans of its draft."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
         request,
         outcome,
         time.perf_counter() + seconds,
+        engines=workflow.engine_questions(request, outcome),
         progress=progress,
         on_outcome=cache.store,
         known=cache.lookup,
@@ -159,3 +160,11 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
         "was edited or discarded since its proof was asked for",
         "Look again.",
     )
+
+
+def day_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Plan the day of the stored request and store the outcome under its name."""
+    request: PlanRequest = workspace.get("plan_request", parameters.request)
+    outcome = workflow.plan_day(request, progress=progress)
+    workspace.put("day", parameters.request, outcome)
+    return {"day": parameters.request, "windows": len(outcome.windows), "status": outcome.status}

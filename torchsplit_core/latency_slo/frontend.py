@@ -28,6 +28,7 @@ from torchsplit_core.values import (
     Tenant,
     Variant,
     point_type,
+    tenants_on,
 )
 from torchsplit_core.values.plan.front import FrontCosts, PlannedFront
 
@@ -84,8 +85,11 @@ def with_load_generator(request: PlanRequest, outcome: PlanOutcome, load: float)
 
 
 def uses_cpu_slices(outcome: PlanOutcome) -> bool:
-    """Whether a plan uses slices of CPU cores; the frontend is estimated only for such plans."""
-    return any(gpu.slices and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
+    """Whether a plan has batch models on slices of CPU cores; the frontend is estimated only for such plans."""
+    return any(
+        point_type(gpu.type) != gpu.type and tenant.engine is None
+        for gpu, _, tenant in tenants_on(outcome.gpus)
+    )
 
 
 def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | None:
@@ -193,8 +197,9 @@ def _rate(value: float) -> str:
 def _served(
     request: PlanRequest, outcome: PlanOutcome
 ) -> list[tuple[PlanModel, Variant, list[PlannedInstance]]]:
-    """The models that have an instance, each with its variant and its instances."""
-    instances = planned_instances(outcome.gpus, request)
+    """The batch models that have an instance, each with its variant and its instances. Engines of LLMs get a request
+    once, not in batches, and their costs were not measured."""
+    instances = [item for item in planned_instances(outcome.gpus, request) if item.tenant.engine is None]
     return [
         (model, running[0].variant, running)
         for model in request.models

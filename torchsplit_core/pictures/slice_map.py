@@ -16,6 +16,7 @@ from torchsplit_core.pictures.numbers import short
 from torchsplit_core.pictures.slice_values import (
     GpuGroup,
     Marks,
+    decoders,
     gpu_groups,
     place_words,
     ranges,
@@ -63,7 +64,9 @@ def fleet_svg(
     Show the result with `components.picture`, since `st.html` removes SVG elements. Callers rely on the escaping here.
     The result is one line, since a blank line would end the HTML in Markdown.
     """
-    style = MapStyle(colours, stage_loads(plan, request), stage_positions(plan, request))
+    style = MapStyle(
+        colours, stage_loads(plan, request), stage_positions(plan, request), decoders=decoders(request)
+    )
     if busy is not None:
         style = replace(style, busy={})
     below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in stage_flows(plan, request))

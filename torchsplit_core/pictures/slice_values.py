@@ -9,6 +9,7 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.llm.memory import kv_bytes
 from torchsplit_core.planning.confidence.formatting import tenant_interval
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
@@ -24,6 +25,8 @@ from torchsplit_core.values import (
     profile_words,
     tenants_on,
 )
+from torchsplit_core.values.llm.decoder import DecoderSizes
+from torchsplit_core.values.units import GIB
 
 Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
@@ -169,6 +172,20 @@ def stage_loads(plan: PlanOutcome, request: PlanRequest | None = None) -> dict[t
         key = (tenant.model, tenant.stage)
         given[key] = given.get(key, 0.0) + tenant.throughput_rps
     return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
+
+
+def decoders(request: PlanRequest | None) -> dict[str, DecoderSizes]:
+    """The sizes of the LLMs that the request knows them of, by model."""
+    llms = {model.name: model.llm for model in request.models if model.llm} if request else {}
+    return {name: llm.config for name, llm in llms.items() if llm.config is not None}
+
+
+def kv_cache_gib(tenant: Tenant, sizes: DecoderSizes | None) -> float | None:
+    """GiB of an engine's KV cache on each of its GPUs; None where blocks or sizes are not known."""
+    engine = tenant.engine
+    if engine is None or engine.kv_blocks is None or sizes is None:
+        return None
+    return engine.kv_blocks * engine.block_tokens * kv_bytes(sizes, engine.tensor_parallel) / GIB
 
 
 def overloaded(load: float) -> bool:

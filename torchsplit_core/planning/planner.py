@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torchsplit_core.planning.baselines.heuristic_fallback import better_heuristic
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
@@ -18,7 +19,7 @@ from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.problem.held_gpus import touched_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, reached_levels
+from torchsplit_core.planning.request.objective import goal_of, reached_levels, reads_samples
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.traffic.minimization import (
@@ -77,6 +78,8 @@ def plan(
     and each later one that is clearly better, none of them proven; or that there is none, before the reasons.
     """
     validate(request)
+    if reads_samples(request):
+        return _plan_samples(request, progress, with_reasons=reasons)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_SHARE * request.solver.time_limit_s
     if request.objective.max_touched_gpus is not None:
@@ -105,6 +108,19 @@ def plan(
     if on_plan is not None and ended.status == "infeasible":
         on_plan(replace(ended, warnings=(*ended.warnings, NO_RELAXATION, NO_CONFLICT)))
     return _explain_failure(request, ended, progress, with_reasons=reasons)
+
+
+def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: bool) -> PlanOutcome:
+    """The plan of an objective of demand samples, by plans for minima."""
+    from torchsplit_core.planning.sample_plans.plan_samples import plan_samples
+
+    outcome = plan_samples(request, partial(plan, reasons=False), progress=progress, reasons=with_reasons)
+    begun = time.perf_counter()
+    if request.objective.max_touched_gpus is None:
+        outcome = _placed(request, outcome)
+    verify(request, outcome)
+    spent = time.perf_counter() - begun
+    return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
 
 
 def _plan_limited_change(
@@ -252,14 +268,20 @@ def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> Plan
     Raises InternalFault if it fails.
     """
     begun = time.perf_counter()
-    outcome = canonicalised(request, outcome)
-    if request.current is not None:
-        from torchsplit_core.planning.outcome.near_current import near_current
-
-        outcome = near_current(request, outcome)
+    outcome = _placed(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
+
+
+def _placed(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
+    """The outcome on canonical layouts and near what runs now."""
+    outcome = canonicalised(request, outcome)
+    if request.current is None:
+        return outcome
+    from torchsplit_core.planning.outcome.near_current import near_current
+
+    return near_current(request, outcome)
 
 
 def _explain_failure(

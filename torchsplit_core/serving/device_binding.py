@@ -87,6 +87,17 @@ def bind_slices(
     return tuple(bound_slices)
 
 
+def bind_cores(count: int, *, report: HostReport | None = None) -> BoundSlice:
+    """The first so many cores of this process as a slice. Raises InputFault if it has fewer."""
+    report, allowed = report or discover_host(), sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise InputFault(
+            "--device", f"names {count} cores, and this process has {len(allowed)}", "Name fewer cores."
+        )
+    device = _cores_device(count, report)
+    return BoundSlice(f"host/{count}c@0", "host", f"{count}c", 0, device, tuple(allowed[:count]))
+
+
 def _format_counts(names: Iterable[str]) -> list[str]:
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(names).items()]
 

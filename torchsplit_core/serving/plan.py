@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeGuard
 
 from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request, without_instance
-from torchsplit_core.planning.outcome.instances import planned_instances
+from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
+from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.values import (
+    CPU,
     Device,
     InputFault,
     PlanModel,
     PlanOutcome,
     PlanRequest,
     Variant,
+    point_type,
     quoted,
     tenants_on,
 )
@@ -70,13 +74,28 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedEngine:
+    """An engine of an LLM on cores. `server` is its id in the plan's simulation; `settings` name model and cores."""
+
+    server: str
+    slice: str
+    settings: LlmEngineSettings
+
+    @property
+    def model(self) -> str:
+        """The name of its LLM."""
+        return self.settings.name
+
+
+@dataclass(frozen=True, slots=True)
 class ServingPlan:
-    """Everything that `serve` starts."""
+    """Everything that `serve` starts. `engines` are in the order of the plan's simulation."""
 
     models: tuple[ServedModel, ...]
     slices: tuple[BoundSlice, ...]
     workers: tuple[WorkerSpec, ...]
     warnings: tuple[str, ...] = ()
+    engines: tuple[ServedEngine, ...] = ()
 
     @property
     def shared_slices(self) -> tuple[str, ...]:
@@ -92,24 +111,21 @@ def plan_serving(
 ) -> ServingPlan:
     """The serving plan of a plan whose slices are bound.
 
-    Raises InputFault if the plan has no slices or answers another request, and for a model without a source or a cut
-    without nodes.
+    Raises InputFault if the plan has no slices or answers another request, for an engine on a GPU, a model without a
+    source and a cut without nodes.
     """
-    engines = dict.fromkeys(tenant.model for _, _, tenant in tenants_on(outcome.gpus) if tenant.engine)
-    if engines:
-        raise InputFault(
-            "the plan",
-            f"has engines of LLMs ({', '.join(engines)}), which are not run here",
-            "Write their vLLM servers with torchsplit deploy.",
-        )
-    # The simulation's order, so that what is served is what is simulated.
-    order = {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
+    check_engines_on_cores(outcome)
+    order = _simulation_order(outcome, request)
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     slice_at = {(bound.gpu, bound.profile, bound.start): bound for bound in bound_slices}
     workers: list[WorkerSpec] = []
     variants: dict[str, Variant] = {}
+    engines: list[ServedEngine] = []
     for instance in planned_instances(outcome.gpus, request):
         gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
+        if tenant.engine is not None:
+            engines.append(_served_engine(instance, slice_at[gpu.id, item.profile, item.start]))
+            continue
         variants[tenant.model] = instance.variant
         server = server_id(gpu, item, tenant)
         spec = WorkerSpec(
@@ -139,6 +155,66 @@ def plan_serving(
         tuple(bound_slices),
         tuple(sorted(workers, key=lambda worker: worker.order)),
         (*idle, *_memory_warnings(outcome, slice_at)),
+        tuple(engines),
+    )
+
+
+def check_engines_on_cores(outcome: PlanOutcome) -> None:
+    """Raises InputFault for a plan with engines of LLMs on GPUs."""
+    on_gpus = {
+        tenant.model: gpu.type
+        for gpu, _, tenant in tenants_on(outcome.gpus)
+        if tenant.engine is not None and point_type(gpu.type) != CPU
+    }
+    if on_gpus:
+        named = ", ".join(f"{model} on {kind}" for model, kind in on_gpus.items())
+        raise InputFault(
+            "the plan",
+            f"has engines of LLMs on GPUs ({named}), and engines are run on cores of a host alone",
+            "Write their vLLM servers with torchsplit deploy.",
+        )
+
+
+def _simulation_order(outcome: PlanOutcome, request: PlanRequest) -> dict[str, int]:
+    """Places of the batch servers in the simulation, so that what is served is what is simulated."""
+    tenants = [tenant for _, _, tenant in tenants_on(outcome.gpus)]
+    if tenants and all(tenant.engine is not None for tenant in tenants):
+        return {}
+    return {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
+
+
+def _served_engine(instance: PlannedInstance, bound: BoundSlice) -> ServedEngine:
+    engine, model = instance.tenant.engine, instance.model
+    assert engine is not None
+    settings = LlmEngineSettings(
+        _decoder_source(model), model.name, engine.max_num_seqs, engine.max_num_batched_tokens,
+        block_tokens=engine.block_tokens, max_model_len=engine.max_model_len,
+        threads=len(bound.cores), cores=bound.cores,
+    )  # fmt: skip
+    if engine.kv_blocks is not None:
+        settings = replace(settings, kv_blocks=engine.kv_blocks)
+    return ServedEngine(server_id(instance.gpu, instance.slice, instance.tenant), bound.id, settings)
+
+
+def has_decoder(source: str | None) -> TypeGuard[str]:
+    """Whether a source is a folder with a config.json on this host, or such a file."""
+    path = Path(source or "")
+    return bool(source) and (path.is_file() or (path / "config.json").is_file())
+
+
+def _decoder_source(model: PlanModel) -> str:
+    """The folder or config.json of an LLM. Raises InputFault without one on this host."""
+    source = model.source
+    if has_decoder(source):
+        return str(Path(source).absolute())
+    problem = (
+        f"is {quoted(source)}, which is no folder with a config.json on this host" if source else "is missing"
+    )
+    raise InputFault(
+        f"models: {model.name}: source",
+        problem,
+        "Write there the path of the model's folder or of its config.json, whose weights are then random "
+        "(torchsplit request --llm NAME=PATH --points FILE).",
     )
 
 

@@ -11,13 +11,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from io import BufferedReader
-from pathlib import Path
 from typing import Any, NoReturn
 
 from torchsplit_core.serving.framing import LENGTH_PREFIX, encode_header, frame_lengths
+from torchsplit_core.serving.pinning import pin_process
 from torchsplit_core.serving.worker_connection import COALESCE_BYTES
 from torchsplit_core.values import InputFault, Progress
 
@@ -46,7 +44,8 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
 
 
 def _serve(request: dict[str, Any], send_status: Any) -> None:
-    _pin_to(request["cores"])
+    # `open_device` then counts only these.
+    pin_process(request["cores"])
     import torch
 
     from torchsplit_core.profiling.measuring.accelerator import open_device
@@ -84,14 +83,6 @@ def _example(model: Any) -> list[str]:
         return []
     rows = [tensor[:1].contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in model.example.at(2)]
     return [base64.b64encode(row.tobytes()).decode() for row in rows]
-
-
-def _pin_to(cores: Sequence[int]) -> None:
-    """Pin every thread of this process to these cores; `open_device` then counts only them."""
-    if cores:
-        for task in Path("/proc/self/task").iterdir():
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(int(task.name), cores)
 
 
 def _receive_batch(stream: BufferedReader[Any], model: Any) -> Any:

@@ -73,12 +73,14 @@ class RowProgram:
         integer: bool = True,
         first: bool = False,
         start: Mapping[int, float] | None = None,
+        relative_gap: float | None = None,
     ) -> RowSolution:
         """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected.
 
-        `start`: values of some columns, from which HiGHS makes a first solution if it can.
+        `start`: values of some columns, from which HiGHS makes a first solution if it can. `relative_gap` between value
+        and bound at which it ends as optimal; None: HiGHS's default.
         """
-        highs = self.load(whole=integer)
+        highs = self.load(whole=integer, relative_gap=relative_gap)
         if start:
             highs.setSolution(
                 len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values()))

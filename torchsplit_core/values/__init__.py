@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from torchsplit_core.values.plan.demand_over_day import DemandLevels, DemandWindow
     from torchsplit_core.values.plan.explanation import (
         ChangeEffect,
+        EngineReason,
         LayoutReason,
         ModelBinding,
         ModelLimit,
@@ -75,12 +76,14 @@ if TYPE_CHECKING:
         LlmEngineOptions,
         LlmModel,
         LlmPoint,
+        LlmPoints,
         PlannedEngine,
         TokenFigure,
     )
     from torchsplit_core.values.plan.outcome import (
         Conflict,
         Demand,
+        HeldSamples,
         ObjectiveValue,
         PlannedGpu,
         PlannedModel,
@@ -185,6 +188,7 @@ __all__ = [
     "Device",
     "DeviceKind",
     "EnginePoint",
+    "EngineReason",
     "EngineServer",
     "FailureReason",
     "FleetEntry",
@@ -195,6 +199,7 @@ __all__ = [
     "GraphEdge",
     "GraphNode",
     "HalfWidths",
+    "HeldSamples",
     "HighestLoad",
     "HostState",
     "InputFault",
@@ -208,6 +213,7 @@ __all__ = [
     "LlmEngineOptions",
     "LlmModel",
     "LlmPoint",
+    "LlmPoints",
     "LognormalTokens",
     "MappedGpu",
     "MappedInstance",
@@ -330,12 +336,12 @@ __getattr__ = on_demand(
             "RooflineGpu RooflineThroughput TableThroughput ThroughputRow"
         ),
         "plan.demand_over_day": "DemandLevels DemandWindow",
-        "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
+        "plan.explanation": "ChangeEffect EngineReason LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
-        "plan.llm": "LlmEngineOptions LlmModel LlmPoint PlannedEngine TokenFigure",
+        "plan.llm": "LlmEngineOptions LlmModel LlmPoint LlmPoints PlannedEngine TokenFigure",
         "plan.outcome": (
-            "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
+            "Conflict Demand HeldSamples ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
         ),
         "plan.request": (

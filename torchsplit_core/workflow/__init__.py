@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
     from torchsplit_core.workflow.lengths import profile_lengths
     from torchsplit_core.workflow.profiling import profile
-    from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_costs
+    from torchsplit_core.workflow.serving import front_words, measure, profile_llm, serve, with_front_costs
     from torchsplit_core.workflow.simulations import (
         server_id,
         simulate,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workflow.steps import (
         compare_placements,
         drawing,
+        engine_questions,
         literal_size,
         own_partition,
         partition,
@@ -42,6 +43,7 @@ __all__ = [
     "day_curve",
     "deploy",
     "drawing",
+    "engine_questions",
     "estimated_rows",
     "front_words",
     "literal_size",
@@ -56,6 +58,7 @@ __all__ = [
     "plan_day",
     "profile",
     "profile_lengths",
+    "profile_llm",
     "serve",
     "server_id",
     "simulate",
@@ -80,10 +83,10 @@ __getattr__ = on_demand(
         "estimates": "estimated_rows with_estimated_points with_estimates",
         "lengths": "profile_lengths",
         "profiling": "profile",
-        "serving": "front_words measure serve with_front_costs",
+        "serving": "front_words measure profile_llm serve with_front_costs",
         "simulations": "server_id simulate simulated_requests simulation_request under_load without_instance",
         "steps": (
-            "compare_placements drawing literal_size own_partition partition place "
+            "compare_placements drawing engine_questions literal_size own_partition partition place "
             "placement_alternatives placement_frontier placement_request plan trace with_engine_points"
         ),
         "strategies": "strategy strategy_script",

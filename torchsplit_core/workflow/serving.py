@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import extras
 from torchsplit_core.serving.settings import LoadSettings, ReadyServer, ServeSettings
-from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
+from torchsplit_core.values import LlmPoints, PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
+
+if TYPE_CHECKING:
+    from torchsplit_core.engine_plans.engine_figures import EngineRequests
+    from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 
 
 def serve(
@@ -28,6 +32,20 @@ def serve(
     from torchsplit_core.serving.frontend.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
+
+
+def profile_llm(
+    settings: LlmEngineSettings,
+    requests: EngineRequests,
+    core_counts: Sequence[int],
+    seconds: float,
+    progress: Progress = ignore_progress,
+) -> LlmPoints:
+    """Measure an LLM's engine on numbers of cores; see `serving.load_test.llm_point`. Raises InputFault."""
+    extras.require_extra("llm")
+    from torchsplit_core.serving.load_test.llm_point import measure_points
+
+    return measure_points(settings, requests, core_counts, seconds, progress)
 
 
 def with_front_costs(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.placement.alternatives import Alternative
     from torchsplit_core.placement.comparison import ComparedMethod
+    from torchsplit_core.planning.explanation.changes import EngineQuestions
 
 
 def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> TorchGraph:
@@ -154,6 +155,14 @@ def with_engine_points(request: PlanRequest, progress: Progress = ignore_progres
     return resolve(request, progress)
 
 
+def engine_questions(resolved: PlanRequest, outcome: PlanOutcome) -> EngineQuestions:
+    """What an explanation asks of the LLMs of a request that has their points."""
+    from torchsplit_core.engine_plans.explained_engines import engine_questions as ask
+    from torchsplit_core.planning.explanation.changes import EngineQuestions
+
+    return ask(resolved, outcome) if any(model.llm for model in resolved.models) else EngineQuestions()
+
+
 def plan(
     request: PlanRequest,
     *,
@@ -174,6 +183,7 @@ def plan(
     from torchsplit_core.planning import plan as plain
     from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
+    from torchsplit_core.planning.request.objective import reads_samples
     from torchsplit_core.planning.request.validate import check_minima, validate
 
     check_minima(request)
@@ -201,14 +211,23 @@ def plan(
         check_admissible(request)
     if not explain:
         return outcome
+    if reads_samples(request):
+        words = "Not explained: the objective is of demand samples, not of one demand."
+        return replace(outcome, warnings=(*outcome.warnings, words))
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     explanation = explain_plan(
-        request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text)
+        request,
+        outcome,
+        engines=engine_questions(request, outcome),
+        progress=lambda share, text: progress(0.7 + 0.3 * share, text),
     )
     if explanation is not None and has_response_limit(request):
         warnings = (*outcome.warnings, "The explanation leaves waiting out: it is of service times alone.")
         outcome = replace(outcome, warnings=warnings)
+    if explanation is not None and explanation.engines:
+        text = "The explanation plans with each engine's own rate; together a model's engines may carry less."
+        outcome = replace(outcome, warnings=(*outcome.warnings, text))
     return replace(outcome, explanation=explanation)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core.planning.request.validate import check_minima
 from torchsplit_core.planning.sweep.points import (
+    SHARES,
     SweepPoint,
     SweepRequest,
     request_at,
@@ -67,6 +68,21 @@ def sweep(
     progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
     plan_all([requests[value] for value in open_values], limit_s, record)
     return sweep_points(request, what, outcomes)
+
+
+def attainment_curve(
+    request: PlanRequest,
+    shares: Sequence[float] = SHARES,
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    progress: Progress = ignore_progress,
+) -> tuple[SweepPoint, ...]:
+    """What holding each of these shares of the request's demand samples takes: the fewest GPUs, or the least cost.
+
+    Raises InputFault for a request without samples, and for shares that are not ascending, above 0 and at most 1.
+    """
+    what = SweepRequest("attainment", "", tuple(shares))
+    return sweep(request, what, time_limit_s=time_limit_s, progress=progress)
 
 
 def worst_responses(

@@ -23,7 +23,7 @@ from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.workspace.store import Artifact, Workspace
 
-SCENARIO_KINDS = ("plan_request", "plan", "measurement")
+SCENARIO_KINDS = ("plan_request", "plan", "day", "measurement")
 PLACEMENT_KINDS = ("placement_request", "placement", "placement_frontier")
 TRAINING_KINDS = ("strategy_request", "strategy")
 """The kinds of results that share a name."""

@@ -21,6 +21,7 @@ KINDS = (
     "partition",
     "plan_request",
     "plan",
+    "day",
     "placement_request",
     "placement",
     "placement_frontier",

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from torchsplit_core.pictures.numbers import THIN, exact, percent, short
 from torchsplit_core.planning.request.objective import GOALS
-from torchsplit_core.values import ChangeEffect, LayoutReason, ModelBinding, ModelLimit, PriceStep
+from torchsplit_core.values import (
+    ChangeEffect,
+    EngineReason,
+    LayoutReason,
+    ModelBinding,
+    ModelLimit,
+    PriceStep,
+)
 
 NOT_EXAMINED = "not examined in the time given"
 STEPS = {
@@ -19,6 +26,14 @@ STEPS = {
     "plan": "this plan",
 }
 """The steps from the loosest relaxation to the plan in words."""
+
+
+LIMITS_MS = {
+    "max_latency_ms": "service-time limit",
+    "max_ttft_ms": "TTFT limit",
+    "max_tpot_ms": "TPOT limit",
+}
+"""Limits in ms in words."""
 
 
 def describe_limit(limit: ModelLimit) -> str:
@@ -37,8 +52,8 @@ def describe_dropped_demand(change: ChangeEffect) -> str:
     """A demand that a trial drops."""
     if change.what == "min_throughput_rps":
         return f"minimum {exact(change.old)}{THIN}req/s"
-    if change.what == "max_latency_ms":
-        return f"service-time limit {exact(change.old)}{THIN}ms"
+    if change.what in LIMITS_MS:
+        return f"{LIMITS_MS[change.what]} {exact(change.old)}{THIN}ms"
     if change.what == "memory":
         return "memory"
     if change.what == "colocation":
@@ -58,7 +73,7 @@ def describe_change(change: ChangeEffect) -> str:
     if change.what == "link":
         return f"Link and network: {exact(change.old)} → {exact(change.new)}{THIN}GB/s"
     unit = "req/s" if change.what == "min_throughput_rps" else "ms"
-    what = "minimum" if change.what == "min_throughput_rps" else "service-time limit"
+    what = LIMITS_MS.get(change.what, "minimum")
     return f"{change.model}: {what} {exact(change.old)} → {exact(change.new)}{THIN}{unit}"
 
 
@@ -122,8 +137,31 @@ def describe_nonbinding(binding: ModelBinding) -> str:
     return "; ".join(describe_limit(limit) for limit in binding.limits if limit.binds is False)
 
 
+def describe_engine_place(reason: EngineReason) -> str:
+    """Where an engine stands, or would."""
+    if reason.tensor_parallel > 1:
+        return f"{reason.tensor_parallel} × {reason.gpu_type}"
+    return f"{reason.gpu_type} {reason.profile or 'without MIG'}"
+
+
+def describe_engine_reason(reason: EngineReason, kind: str, of_tiers: int = 0) -> str:
+    """Why a model's engines are there, or not."""
+    if reason.reason == "no_engine":
+        return f"no engine: {reason.detail}"
+    if reason.reason == "dominated":
+        two = reason.tensor_parallel > 1
+        return (
+            "two engines on half the GPUs each give as much" if two else "the GPU without MIG gives as much"
+        )
+    if reason.trial is not None:
+        return describe_effect(reason.trial, kind, of_tiers)
+    return "as it is" if reason.reason == "in_plan" else NOT_EXAMINED
+
+
 def describe_layout(layout: Sequence[str]) -> str:
     """Slices of a layout, equal ones counted."""
+    if not layout:
+        return "without MIG"
     counts = Counter(layout)
     return " + ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
 

@@ -14,7 +14,7 @@ from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, QUICK_START
-from torchsplit_core.pictures.numbers import escape_markdown, exact
+from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.planning.explanation.applied_change import apply_effect
 from torchsplit_core.planning.request.objective import tier_level_count
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
@@ -103,6 +103,8 @@ def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str,
     if explanation.layouts:
         layouts = _layouts(explanation, kind, of_tiers)
     first = [("What binds each model", _models(explanation)), ("What one change would bring", changes)]
+    if explanation.engines:
+        first.append(("Which engines", _engines(explanation, kind, of_tiers)))
     return [*first, (LAYOUTS, layouts), ("The price of each step", _steps(explanation))]
 
 
@@ -142,7 +144,7 @@ def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
         descriptions.describe_dropped_demand(limit.change) + (limit.change.model or ""): limit.change
         for item in explanation.models
         for limit in item.limits
-        if limit.change is not None and limit.kind != "capacity" and limit.binds is not False
+        if limit.change is not None and limit.change.new is None and limit.binds is not False
     }
     relaxed = [change for change in explanation.changes if change.what != "gpu"]
     eased = [change for change in relaxed if change.effect != "same" or change.what == "link"]
@@ -200,6 +202,32 @@ def _layouts(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
         )
     ]
     return table_html("<th>GPU</th><th>layout</th><th>why not</th>", rows)
+
+
+def _engines(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
+    """Every place that an LLM's engines may have, and the plan with all of them there."""
+    head = (
+        '<th>model</th><th>engine on</th><th class="n">in the plan</th><th class="n">req/s of one</th>'
+        "<th>held by</th><th>with all of its engines there</th>"
+    )
+    rows = []
+    for reason in explanation.engines:
+        rate = short(reason.rate_rps)
+        if reason.low_rps is not None and reason.high_rps is not None:
+            rate += f" ({short(reason.low_rps)}–{short(reason.high_rps)})"
+        place, why = (
+            html.escape(text)
+            for text in (
+                descriptions.describe_engine_place(reason),
+                descriptions.describe_engine_reason(reason, kind, of_tiers),
+            )
+        )
+        rows.append(
+            f'<tr><td class="name">{html.escape(reason.model)}</td><td>{place}</td>'
+            f'<td class="n">{reason.engines or ""}</td><td class="n">{rate}</td>'
+            f"<td>{html.escape(reason.binds)}</td><td>{why}</td></tr>"
+        )
+    return table_html(head, rows)
 
 
 def _steps(explanation: PlanExplanation) -> str:

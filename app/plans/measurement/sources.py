@@ -13,7 +13,7 @@ from sample_models import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.planning.confidence.formatting import format_names
-from torchsplit_core.serving.plan import is_runnable
+from torchsplit_core.serving.plan import has_decoder, is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -34,7 +34,8 @@ class Sources:
 def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> Sources:
     """Ask what runs in place of models without a file here, and for trust in files to execute."""
     idle = without_instance(plan, request)
-    served = tuple(model for model in request.models if model.name not in idle)
+    served = tuple(model for model in request.models if model.name not in idle and model.llm is None)
+    llms = tuple(model for model in request.models if model.name not in idle and model.llm is not None)
     own_sources = [model.source for model in served if is_runnable(model.source)]
     stored = uploads_of(workspace, own_sources)
     missing = [
@@ -52,11 +53,26 @@ def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: 
     if not trusted:
         words = f"Serving a model executes its file ({', '.join(digests)}). Tick the box if you trust it."
         barred.append(trust.REFUSED if trust.is_refused() else words)
+    barred += _llms_barred(llms)
     models_run = tuple(replace(item, source=in_place.get(item.name, item.source)) for item in request.models)
     uploaded = {
         name: UploadedFile(item.name, item.sha256 if trusted else None) for name, item in files.items()
     }
     return Sources(replace(request, models=models_run), in_place, uploaded, tuple(barred))
+
+
+def _llms_barred(llms: Sequence[PlanModel]) -> list[str]:
+    """Which LLMs have nothing to run: they are served from a folder or config.json of this machine."""
+    if llms and trust.is_refused():
+        return [trust.REFUSED]
+    missing = [model.name for model in llms if not has_decoder(model.source)]
+    if not missing:
+        return []
+    return [
+        f"Nothing to run for {format_names(missing)}: an LLM is served from its folder or config.json on this machine. "
+        "Make the request with torchsplit request --llm NAME=PATH --points FILE, where torchsplit profile-llm wrote "
+        "the points."
+    ]
 
 
 def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,7 +27,7 @@ from torchsplit_core.serving.load_test.comparison import RATE_BAND
 from torchsplit_core.serving.load_test.measurement import front_warning
 from torchsplit_core.serving.load_test.update_points import replace_points
 from torchsplit_core.serving.plan import plan_serving
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, TokenFigure
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 from torchsplit_core.workspace.store import Workspace
 
@@ -150,7 +151,12 @@ def _live(workspace: Workspace, name: str) -> None:
         moments = LiveRunFile(workspace, name).read()
         lines = load_series(moments, scenario.colours(workspace))
         if not lines or not lines[0].seconds:
-            st.caption("The workers are loading their models and warming up. Then the load begins.")
+            only_llms = bool(moments) and moments[0].get("expected") == {}
+            st.caption(
+                "The engines are loading their models; then the load begins. Figures of LLMs come at its end."
+                if only_llms
+                else "The workers are loading their models and warming up. Then the load begins."
+            )
             return
         last = max(line.seconds[-1] for line in lines)
         drawn = load_chart(lines, max(10.0, last), dark=widgets.is_dark())
@@ -197,8 +203,14 @@ def _outcome(
         st.caption(escape_markdown(f"{source} ran in place of {model}."))
     for warning in measurement.warnings:
         st.caption(escape_markdown(warning))
-    rows, alt = models_table_of(measurement, plan), "Predicted, simulated and measured of every model"
-    saving.table(rows, f"{name}.measured", key="run-table", alt=alt)
+    batch_models = tuple(model for model in measurement.models if model.percentile is None)
+    llms = tuple(model for model in measurement.models if model.percentile is not None)
+    if batch_models:
+        rows, alt = models_table(batch_models, plan), "Predicted, simulated and measured of every model"
+        saving.table(rows, f"{name}.measured", key="run-table", alt=alt)
+    if llms:
+        rows, alt = llms_table(llms, plan), "Times to a token of every LLM, predicted and measured"
+        saving.table(rows, f"{name}.measured-llms", key="run-llms", alt=alt)
     deviations = [escape_markdown(f"{fault.message}.") for fault in measurement.disagreements]
     if not deviations:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
@@ -221,19 +233,66 @@ def _outcome(
 
 
 def is_met(measurement: Measurement, request: PlanRequest) -> bool:
-    """Whether every model answered at the offered rate, without an error and within its limit."""
-    limits = {model.name: model.max_response_ms or model.max_latency_ms for model in request.models}
+    """Whether every model answered at the offered rate, without an error and within its limits."""
+    asked = {model.name: model for model in request.models}
     for measured in measurement.models:
-        limit, p95 = limits.get(measured.name), measured.measured_ms.p95
         if measured.errors or measured.measured_rps < (1 - RATE_BAND) * measured.offered_rps:
             return False
-        if limit is not None and (p95 is None or p95 > limit):
-            return False
+        model = asked.get(measured.name)
+        for limit, taken in () if model is None else _limits(model, measured):
+            if limit is not None and (taken is None or taken > limit):
+                return False
     return True
 
 
-def models_table_of(measurement: Measurement, plan: PlanOutcome) -> pd.DataFrame:
-    """A row for each model, as texts."""
+def _limits(model: PlanModel, measured: MeasuredModel) -> tuple[tuple[float | None, float | None], ...]:
+    """The limits of a model, each with what was measured, in ms."""
+    if model.llm is None:
+        return ((model.max_response_ms or model.max_latency_ms, measured.measured_ms.p95),)
+    ttft, tpot = (
+        None if figure is None else figure.value
+        for figure in (measured.measured_ttft_ms, measured.measured_tpot_ms)
+    )
+    # Answers of one token have no time for further ones.
+    return (model.llm.max_ttft_ms, ttft), (None if tpot is None else model.llm.max_tpot_ms, tpot)
+
+
+def llms_table(models: Sequence[MeasuredModel], plan: PlanOutcome) -> pd.DataFrame:
+    """A row for each LLM, as texts: the limited percentile and the median of its times."""
+    planned = {model.name: model.throughput_rps for model in plan.models}
+
+    def ms(figure: TokenFigure | None) -> str:
+        return "n/a" if figure is None else short(figure.value)
+
+    def median(figure: TokenFigure | None) -> str:
+        return "n/a" if figure is None or figure.p50 is None else short(figure.p50)
+
+    return pd.DataFrame(
+        [
+            {
+                "model": model.name,
+                "sent, requests/s": exact(model.offered_rps, ""),
+                "answered": exact(model.measured_rps, ""),
+                "the plan carries": exact(planned.get(model.name), ""),
+                "percentile": f"p{model.percentile:g}",
+                "TTFT predicted, ms": ms(model.predicted_ttft_ms),
+                "TTFT measured, ms": ms(model.measured_ttft_ms),
+                "TPOT predicted, ms": ms(model.predicted_tpot_ms),
+                "TPOT measured, ms": ms(model.measured_tpot_ms),
+                "TTFT p50 predicted, ms": median(model.predicted_ttft_ms),
+                "TTFT p50 measured, ms": median(model.measured_ttft_ms),
+                "TPOT p50 predicted, ms": median(model.predicted_tpot_ms),
+                "TPOT p50 measured, ms": median(model.measured_tpot_ms),
+                "hop, ms": short(model.hop_ms),
+                "errors": str(model.errors),
+            }
+            for model in models
+        ]
+    )
+
+
+def models_table(models: Sequence[MeasuredModel], plan: PlanOutcome) -> pd.DataFrame:
+    """A row for each batch model, as texts."""
     planned = {model.name: model.throughput_rps for model in plan.models}
 
     def ms(value: float | None) -> str:
@@ -258,7 +317,7 @@ def models_table_of(measurement: Measurement, plan: PlanOutcome) -> pd.DataFrame
                 "hop, ms": ms(measured.hop_ms),
                 "errors": str(measured.errors),
             }
-            for measured in measurement.models
+            for measured in models
         ]
     )
 

@@ -31,14 +31,18 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The controls and the button; a press starts the sweep."""
     st.header("What to vary", anchor=False)
     left, right = st.columns(2)
-    # Without a current state there is nothing to touch.
-    offered = [entry for entry in PARAMETERS if entry != "touched_gpus" or request.current is not None]
+    # Without a current state there is nothing to touch, and without an attainment no share to hold.
+    missing = {
+        "touched_gpus": request.current is None,
+        "attainment": request.objective.attainment is None,
+    }
+    offered = [entry for entry in PARAMETERS if not missing.get(entry)]
     parameter: Parameter = left.selectbox(
         "Parameter", offered, format_func=PARAMETER_WORDS.__getitem__, key=f"sweep-parameter {name}",
         persist_state="session",
     )  # fmt: skip
     target = ""
-    if parameter != "touched_gpus":
+    if parameter not in points.OF_ALL:
         target = right.selectbox(
             "GPU type" if parameter == "gpus" else "Model", _targets(request, parameter),
             key=f"sweep-target {name} {parameter}", persist_state="session",
@@ -80,6 +84,8 @@ def _range(
     if parameter == "touched_gpus":
         most = sum(entry.count for entry in request.gpus)
         ends = (0, most, 0, most)
+    elif parameter == "attainment":
+        ends = (0.001, 1.0, points.SHARES[0], points.SHARES[-1])
     elif parameter == "gpus":
         least = 0 if any(entry.type != target for entry in request.gpus) else 1
         most = min(MAX_GPUS, max(FIRST_GPUS, 2 * int(now or 0)))

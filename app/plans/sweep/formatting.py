@@ -19,9 +19,11 @@ PARAMETER_WORDS: dict[Parameter, str] = {
     "weight": "Weight of a model",
     "min_throughput": "Minimum of a model",
     "touched_gpus": "Number of GPUs that may change",
+    "attainment": "Share of samples held",
 }
 UNITS: dict[Parameter, str] = {
     "gpus": "", "weight": "", "demand": "req/s", "min_throughput": "req/s", "touched_gpus": "",
+    "attainment": "",
 }  # fmt: skip
 VIEWS = ("Worst-served model", "GPUs used", "Throughput, all models", "Objective")
 RESPONSE = "p95 response"
@@ -80,6 +82,8 @@ def format_value(what: SweepRequest, value: float) -> str:
     """One value in words: 3 × A100-80GB, bert's demand 20 req/s, 2 GPUs touched."""
     if what.parameter == "touched_gpus":
         return f"{counted(int(value), 'GPU')} touched"
+    if what.parameter == "attainment":
+        return f"{exact(value)} of the samples held"
     if what.parameter == "gpus":
         return f"{value:g} × {what.target}"
     return f"{what.target}'s {_NAMES[what.parameter]} {exact(value, UNITS[what.parameter])}"
@@ -97,6 +101,8 @@ def axis_title(what: SweepRequest) -> str:
     """The title of the axis of the parameter."""
     if what.parameter == "touched_gpus":
         return "GPUs that may change"
+    if what.parameter == "attainment":
+        return "share of samples held"
     if what.parameter == "gpus":
         return f"number of {what.target}"
     unit = UNITS[what.parameter]

@@ -50,8 +50,8 @@ def test_the_bound_holds_and_the_plan_stands_however_little_time_there_is():
 
 
 def test_costs_have_a_common_step_or_none():
-    assert least_cost._cost_step([1.0, 2.5, 4.0]) == 0.5
-    assert least_cost._cost_step([1.0, 1.0]) == 1.0
-    assert least_cost._cost_step([1.0, 1 / 3]) == 0.0
+    assert least_cost.cost_step([1.0, 2.5, 4.0]) == 0.5
+    assert least_cost.cost_step([1.0, 1.0]) == 1.0
+    assert least_cost.cost_step([1.0, 1 / 3]) == 0.0
     assert least_cost._round_up(10.000000000001, 0.5) == 10.0
     assert least_cost._round_up(10.01, 0.5) == 10.5

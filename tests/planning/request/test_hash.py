@@ -33,6 +33,7 @@ YOUNGER = {
     "node": None, "mig": True, "survives": 0, "source": None, "max_response_ms": None,
     "response_percentile": 95.0, "arrivals": None, "nodes": (), "plan_at": "nominal",
     "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0, "max_touched_gpus": None,
+    "attainment": None,
     "current": None, "demand_windows": (), "demand_samples": (),
     "llm": None, "seed": 0, "plan_demand_at": "p95",
 }  # fmt: skip

@@ -14,9 +14,11 @@ from torchsplit_core.values import (
     LlmPoint,
     LognormalTokens,
     PlanModel,
+    PlannedEngine,
     PlanRequest,
     Point,
     Stage,
+    StepLine,
     TraceArrivals,
     Variant,
 )
@@ -26,6 +28,14 @@ from torchsplit_core.values.plan.llm import LlmEngineOptions
 SIZES = DecoderSizes(32, 4096, 14336, 32, 8, 128, 128256, max_model_len=8192)
 CHAT = LlmModel(SIZES, ConstantTokens(512), ConstantTokens(128), max_ttft_ms=500.0, max_tpot_ms=40.0)
 MEASURED = LlmPoint("H100-SXM5-80GB", "", 9.0, 2, ttft_ms=100.0, tpot_ms=20.0)
+
+
+ENGINE = PlannedEngine(1, None, 1024, 16, 32, 512, 2048, False, (StepLine(3.0),))
+ON_CORES = LlmPoint("CPU", "4c", 2.0, 1, 100.0, 20.0, engine=ENGINE)
+
+
+def with_engine(**changes):
+    return replace(ON_CORES, engine=replace(ENGINE, **changes))
 
 
 def asked(llm, **changes):
@@ -38,6 +48,7 @@ def test_an_llm_in_place_of_variants_is_valid():
     validate(asked(CHAT))
     validate(asked(replace(CHAT, points=(MEASURED, replace(MEASURED, profile="3g.40gb", tensor_parallel=1)))))
     validate(asked(LlmModel(None, points=(MEASURED,))))
+    validate(asked(replace(CHAT, points=(MEASURED, ON_CORES, replace(ON_CORES, profile="8c", engine=None)))))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +68,22 @@ def test_an_llm_in_place_of_variants_is_valid():
         (replace(CHAT, points=(replace(MEASURED, profile="3g.20gb"),)), "unknown profile '3g.20gb'"),
         (replace(CHAT, points=(replace(MEASURED, gpu_type="H100"),)), "unknown GPU type 'H100'"),
         (replace(CHAT, points=(MEASURED, MEASURED)), r"points\[1\]: is of the same"),
+        (
+            replace(CHAT, points=(replace(ON_CORES, profile="1g"),)),
+            "'1g' is not a number of cores, 1c to 512c",
+        ),
+        (replace(CHAT, points=(replace(ON_CORES, profile=""),)), "'whole GPU' is not a number of cores"),
+        (replace(CHAT, points=(replace(ON_CORES, gpu_type="CPU-8c"),)), "which is a host. Write CPU"),
+        (replace(CHAT, points=(replace(ON_CORES, tensor_parallel=2),)), "is of 1 GPUs in the group None"),
+        (
+            replace(CHAT, points=(with_engine(kv_blocks=None),)),
+            r"engine.kv_blocks: is missing, and its steps",
+        ),
+        (replace(CHAT, points=(with_engine(step=(StepLine(0.0),)),)), r"engine.step: takes no time"),
+        (
+            replace(CHAT, points=(with_engine(group="pair"),)),
+            "in the group 'pair', and the point of 1 in none",
+        ),
     ],
 )
 def test_what_is_wrong_with_an_llm_is_named(llm, said):

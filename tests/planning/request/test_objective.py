@@ -13,6 +13,7 @@ import torchsplit_core
 from app.plans.summary import OBJECTIVES
 from tests.support.planning.edits import with_each_model
 from tests.support.planning.requests import published, random_request
+from tests.support.planning.sampled_requests import sampled
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
@@ -96,7 +97,7 @@ def test_how_many_levels_there_are():
     counts = {
         kind: level_count(replace(request, objective=Objective(kind))) for kind in get_args(ObjectiveKind)
     }
-    assert counts == {"leximin": 4, "max_min": 1, "weighted_sum": 1, "min_gpus": 1}
+    assert counts == {"leximin": 4, "max_min": 1, "weighted_sum": 1, "min_gpus": 1, "attainment": 1}
     first, *others = request.models
     request = replace(request, models=(replace(first, tier=3), *others))
     assert level_count(request) == 8
@@ -124,7 +125,8 @@ def test_what_counts_is_capped_and_over_weight_times_demand():
 def test_values_of_every_kind():
     request = published(1)
     models = tuple(
-        replace(spec, weight=weight) for spec, weight in zip(request.models, (1, 2, 4, 8), strict=True)
+        replace(spec, weight=weight, demand_samples=(2.0, 3.0, 8.0, 8.1))
+        for spec, weight in zip(request.models, (1, 2, 4, 8), strict=True)
     )
     request = replace(request, models=models)
     rates = [3.0, 2.0, 8.0, 8.0]
@@ -138,6 +140,8 @@ def test_values_of_every_kind():
         "max_min": [0.5],
         "weighted_sum": [3.0 + 4.0 + 32.0 + 64.0 - 0.5],
         "min_gpus": [7.5],
+        # Of the four moments only the first has no entry above its model's rate.
+        "attainment": [0.25],
     }
 
 
@@ -145,7 +149,7 @@ def test_values_of_every_kind():
 def test_a_plans_levels_are_read_off_its_outcome(kind):
     compared = 0
     for seed in range(8):
-        request = random_request(seed, kind)
+        request = sampled(seed, kind) if kind == "attainment" else random_request(seed, kind)
         outcome = plan(request)
         if outcome.objective.value is None:
             assert reached_levels(outcome.objective) == ()

@@ -27,6 +27,7 @@ from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
+from torchsplit_core.planning.verification.samples import samples_faults
 from torchsplit_core.planning.verification.touched import touch_faults
 from torchsplit_core.values import Colocation, InternalFault, Objective, PlanOutcome, PlanRequest
 
@@ -34,7 +35,7 @@ CHECK = {
     part.__module__
     for part in (
         verify, layout_faults, check_models, check_costs, check_objective, flow_faults, find_point,
-        members_on_gpu, touch_faults, group_faults,
+        members_on_gpu, touch_faults, group_faults, samples_faults,
     )
 }  # fmt: skip
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}

@@ -1,6 +1,6 @@
 """Step lines from logs of steps: exact where the steps follow a line, and never below zero."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -32,6 +32,17 @@ def test_a_line_is_recovered():
 def test_noise_leaves_the_sum_of_times_as_it_was_and_no_coefficient_below_zero():
     fit = fit_step_line(steps_of(StepLine(4.0, 0.05), noise=0.2))
     assert min(astuple(fit.line)) >= 0 and abs(fit.total_error) < 0.02 and fit.median_error < 0.2
+
+
+def test_steps_in_which_something_else_had_the_core_weigh_less():
+    line = StepLine(4.0, 0.05, 0.3)
+    steps = steps_of(line, noise=0.01)
+    stalled = [
+        replace(step, end_s=step.end_s + (0.3 if n % 20 == 0 else 0.0)) for n, step in enumerate(steps)
+    ]
+    robust, plain = (fit_step_line(stalled, robust=robust).line for robust in (True, False))
+    assert astuple(robust)[:3] == pytest.approx(astuple(line)[:3], rel=0.1)
+    assert abs(plain.base_ms - line.base_ms) > 1.0
 
 
 def test_few_steps_are_refused():

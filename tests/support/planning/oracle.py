@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain, combinations_with_replacement, product
 
 from tests.support.planning.routed_oracle import sent
@@ -322,8 +323,18 @@ class Look:
         )
         kind = request.objective.kind
         value: tuple[float, ...] = tuple(ranked)
+        samples = list(zip(*(model.demand_samples for model in request.models), strict=True))
+        held = sum(
+            all(entry <= rate * (1 + 1e-9) for entry, rate in zip(moment, rates, strict=True))
+            for moment in samples
+        )
+        share = request.objective.attainment
+        if share is not None and held < Fraction(str(share)) * len(samples):
+            return None
         if kind == "max_min":
             value = (ranked[0],)
+        elif kind == "attainment":
+            value = (held / len(samples),)
         elif kind == "weighted_sum":
             value = (sum(c * m.weight for c, m in zip(counted, request.models, strict=True)) - paid,)
         elif kind == "min_gpus":
@@ -371,6 +382,8 @@ def _stages(request: PlanRequest, parts: Sequence[Part], v: int, m: int) -> list
 def _rate(request: PlanRequest, m: int, parts: Sequence[Part]) -> float | None:
     """Requests/s of a model of which each GPU has this; None where that breaks one of its limits."""
     model, rate = request.models[m], 0.0
+    if request.objective.attainment is not None:
+        model = replace(model, min_throughput_rps=None)
     variants = {v for part in parts for (_, v, _, _), _ in part}
     for v in variants:
         rate, latency = served(request, model.variants[v], _stages(request, parts, v, m))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,13 @@ def add_llm_options(parser: argparse.ArgumentParser) -> None:
         metavar="ROWS.csv",
         help="measured rows of estimate-serving: points of the LLMs they are of",
     )
+    parser.add_argument(
+        "--points",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="points of profile-llm: engines on cores of a host, which is served from the LLM's folder or config.json",
+    )
 
 
 def llm_models(options: argparse.Namespace) -> tuple[PlanModel, ...]:
@@ -61,18 +68,19 @@ def llm_models(options: argparse.Namespace) -> tuple[PlanModel, ...]:
             ("--length-cv", options.length_cv), ("--max-ttft", options.max_ttft), ("--max-tpot", options.max_tpot),
         )
     )  # fmt: skip
-    models = []
+    files, models = _files_by_name(options.points, named), []
     for name, source in named.items():
         cv = cvs(name) or 0.0
         llm = LlmModel(
             decoder_sizes(source),
-            _tokens("--prompt", prompts(name) or PROMPT_TOKENS, cv),
-            _tokens("--output", outputs(name) or OUTPUT_TOKENS, cv),
+            lengths("--prompt", prompts(name) or PROMPT_TOKENS, cv),
+            lengths("--output", outputs(name) or OUTPUT_TOKENS, cv),
             max_ttft_ms=ttfts(name),
             max_tpot_ms=tpots(name),
         )
         models.append(PlanModel(name, demand_rps=rates(name) or 1.0, llm=llm, source=_source(source)))
-    return _with_known(tuple(models), options.known)
+    with_known = _with_known(tuple(models), options.known)
+    return tuple(_with_points(model, named[model.name], files) for model in with_known)
 
 
 def decoder_sizes(source: str) -> DecoderSizes:
@@ -90,7 +98,9 @@ def decoder_sizes(source: str) -> DecoderSizes:
 
 
 def _source(source: str) -> str | None:
-    """What a server loads: a published model by its name; of a config.json alone that is not known."""
+    """What a server loads: a folder, a published model by its name; of a config.json alone that is not known."""
+    if Path(source).is_dir():
+        return str(Path(source).absolute())
     return None if Path(source).suffix == ".json" else f"hf:{source}" if "/" in source else None
 
 
@@ -123,7 +133,8 @@ def _by_name(option: str, texts: Sequence[str], names: dict[str, str]) -> Callab
     return lambda name: by_name.get(name, common)
 
 
-def _tokens(option: str, mean: float, cv: float) -> TokenCounts:
+def lengths(option: str, mean: float, cv: float) -> TokenCounts:
+    """Token counts of this mean; a whole number of tokens each where cv is 0. Raises InputFault."""
     from torchsplit_core.values import ConstantTokens, LognormalTokens
 
     if cv:
@@ -149,6 +160,48 @@ def _with_known(models: tuple[PlanModel, ...], path: str | None) -> tuple[PlanMo
             print(f"note: {path}: {reason}", file=sys.stderr)
         with_points.append(replace(model, llm=replace(model.llm, points=_best(points, model))))
     return tuple(with_points)
+
+
+def _files_by_name(texts: Sequence[str], names: Iterable[str]) -> dict[str, list[str]]:
+    """The files of points of each LLM; one without a name is of the only LLM. Raises InputFault."""
+    files: dict[str, list[str]] = {name: [] for name in names}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals and len(files) == 1:
+            (name,), path = files, text
+        if name not in files:
+            remedy = (
+                suggestion(name, files, "LLMs")
+                if equals and files
+                else "Write NAME=FILE, with --llm NAME=MODEL."
+            )
+            raise InputFault("--points", f"{quoted(text)} names no LLM of --llm", remedy)
+        files[name].append(path)
+    return files
+
+
+def _with_points(model: PlanModel, source: str, files: dict[str, list[str]]) -> PlanModel:
+    """The LLM with the points of its files, which are served from where its sizes are read; a note where they were
+    measured with other requests."""
+    from torchsplit_core import files as contract_files
+
+    llm, paths = model.llm, files[model.name]
+    if not paths:
+        return model
+    assert llm is not None
+    points = {(point.gpu_type, point.profile, point.tensor_parallel): point for point in llm.points}
+    for path in paths:
+        _, measured = contract_files.read_file(path, expected="torchsplit.llm_points")
+        points |= {(point.gpu_type, point.profile, point.tensor_parallel): point for point in measured.points}
+        differing = [
+            name.replace("_", " ")
+            for name in ("prompt_tokens", "output_tokens", "max_ttft_ms", "max_tpot_ms", "percentile")
+            if getattr(measured, name) != getattr(llm, name)
+        ]
+        if differing:
+            text = f"{path}: {model.name} was measured with other {', '.join(differing)}"
+            print(f"note: {text}; its rates and times are those of that measurement", file=sys.stderr)
+    return replace(model, llm=replace(llm, points=tuple(points.values())), source=str(Path(source)))
 
 
 def _best(points: Sequence[LlmPoint], model: PlanModel) -> tuple[LlmPoint, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.ray_llm import engine_application, engine_nodes
 from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT
@@ -22,6 +23,7 @@ from torchsplit_core.deployment.workload import (
     ServerKind,
     SliceServer,
     Workload,
+    placeholder_note,
 )
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome, StageValue
@@ -74,7 +76,7 @@ node() {{ # KIND, GPUs, cores, environment, and what holds it to cores...
   local kind=$1 gpus=$2 cores=$3
   shift 3
   change env "$@" ray start --address="$RAY_ADDRESS" --num-gpus="$gpus" --num-cpus="$cores" \\
-    --resources="{{\\"$kind\\": 1}}"
+    --resources="{{\\"$kind\\": $(( gpus > 1 ? gpus : 1 ))}}"
 }}
 
 {nodes}
@@ -92,14 +94,17 @@ def ray_serve_files(
     folders = host_folders("ray-serve", hosts)
     scripts: list[DeploymentFile] = []
     for host in hosts:
-        if not workload.servers_of(host):
+        if not workload.servers_of(host) and not any(engine_nodes(workload, host)):
             continue
         folder = folders[host.name]
         scripts.append(DeploymentFile(f"{folder}/start.sh", _start(workload, host), executable=True))
         script = slice_script(f"{folder}/find-slices.sh", workload, host)
         scripts += [] if script is None else [script]
+    config = DeploymentFile("ray-serve/serve.yaml", _config(workload))
+    if not workload.kinds:
+        return (config, *scripts)
     return (
-        DeploymentFile("ray-serve/serve.yaml", _config(workload)),
+        config,
         DeploymentFile(f"{ROOT}/{MODULE}.py", _APPLICATION_MODULE),
         DeploymentFile(f"{ROOT}/{APPLICATION}", json.dumps(_application(workload), indent=1) + "\n"),
         *scripts,
@@ -123,24 +128,24 @@ def _config(workload: Workload) -> str:
         "max_ongoing_requests": 10 * QUEUE,
         "ray_actor_options": {"num_cpus": 0},
     }
+    application = {
+        "name": f"torchsplit-{workload.plan}",
+        "route_prefix": "/",
+        "import_path": f"{MODULE}:build",
+        "args": {"plan": APPLICATION},
+        "deployments": [*deployments, front],
+    }
+    engines = engine_application(workload, alone=not deployments)
     config = {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": ROUTER_PORT},
-        "applications": [
-            {
-                "name": f"torchsplit-{workload.plan}",
-                "route_prefix": "/",
-                "import_path": f"{MODULE}:build",
-                "args": {"plan": APPLICATION},
-                "deployments": [*deployments, front],
-            }
-        ],
+        "applications": [*([application] if deployments else ()), *([engines] if engines else ())],
     }
     head = (
         f"# Plan {workload.plan} as a Ray Serve application. Not tested on hardware.\n"
         "# Each replica asks for the resource of its kind of slice, which only the Ray nodes of start.sh offer.\n"
     )
-    return head + document(config)
+    return head + placeholder_note(workload, llms_alone=True) + document(config)
 
 
 def _deployment(
@@ -217,7 +222,7 @@ def _start(workload: Workload, host: Host) -> str:
         host=json.dumps(host.display_name),
         file="start.sh",
         root=ROOT,
-        nodes="\n".join(map(_node, workload.servers_of(host))),
+        nodes="\n".join((*map(_node, workload.servers_of(host)), *engine_nodes(workload, host))),
     )
 
 

@@ -16,17 +16,18 @@ def tenant_title(
     tenant: Tenant,
     load: float | None,
     stage: StagePosition | None,
+    kv_gib: float | None = None,
     *,
     simulated: bool = False,
 ) -> str:
-    """All figures of a tenant; `load` is its utilisation if `simulated`."""
+    """All figures of a tenant; `load` is its utilisation if `simulated`, `kv_gib` its KV cache's memory on each GPU."""
     memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
     share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
     if math.isnan(tenant.throughput_rps):
         return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
     part = f", stage {stage.number} of {stage.count}" if stage else ""
     if tenant.engine is not None:
-        return _engine_title(item, tenant, load, simulated=simulated)
+        return _engine_title(item, tenant, load, kv_gib, simulated=simulated)
     kind = "at work, simulated," if simulated else "load at the planned demand"
     return (
         f"{tenant.model} · {tenant.variant} · {tenant.stage}{part}\n"
@@ -37,7 +38,9 @@ def tenant_title(
     )
 
 
-def _engine_title(item: PlannedSlice, tenant: Tenant, load: float | None, *, simulated: bool) -> str:
+def _engine_title(
+    item: PlannedSlice, tenant: Tenant, load: float | None, kv_gib: float | None, *, simulated: bool
+) -> str:
     engine = tenant.engine
     assert engine is not None
     kind = "at work, simulated," if simulated else "load at the planned demand"
@@ -46,6 +49,8 @@ def _engine_title(item: PlannedSlice, tenant: Tenant, load: float | None, *, sim
     if engine.kv_blocks is not None:
         keys = f"KV cache of {engine.kv_blocks * engine.block_tokens:,} tokens"
     memory = "memory n/a" if not tenant.memory_gib else f"{exact(tenant.memory_gib, 'GiB')} a GPU"
+    if kv_gib is not None:
+        memory += f", of which the KV cache has {short(kv_gib, 'GiB')}"
     return (
         f"{tenant.model} · engine\n{where}\n"
         f"{exact(tenant.throughput_rps * tenant.gpus, 'req/s')}, {kind} {percent(load)}\n"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE
-from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, overloaded
+from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_STAGE
+from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, kv_cache_gib, overloaded
 from torchsplit_core.pictures.slices.drawing import OVER, hatch
-from torchsplit_core.pictures.slices.tenant import MapStyle, foreign_ground
+from torchsplit_core.pictures.slices.tenant import HELD, MapStyle, foreign_ground
 
 _LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14
@@ -34,6 +34,7 @@ def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True
     load = "share of its time at work, simulated" if simulated else _LOAD
     over_load = not simulated and any(map(overloaded, style.loads.values()))
     cut = any((tenant.model, tenant.variant, tenant.stage) in style.stages for tenant in tenants)
+    engines = any(kv_cache_gib(tenant, style.decoders.get(tenant.model)) is not None for tenant in tenants)
     users = [
         (item.tenants, other)
         for group in groups
@@ -51,6 +52,7 @@ def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True
             foreign_ground(_WIDE, _HIGH),
             "not placed by a plan, or not known",
         ),
+        (engines, _held(), "an engine's memory: weights and its own, then KV cache up to the line"),
         (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
         (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),
         (strips and bool(groups), f'{slots}".28"/>', "memory slots"),
@@ -66,6 +68,14 @@ def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:.4rem 1.3rem;margin-top:1.3rem;font-size:.82rem">'
         f"{shown}</div>"
+    )
+
+
+def _held() -> str:
+    return (
+        f'<rect width="{_WIDE}" height="{_HIGH}" rx="3" fill-opacity="{PLAIN_STAGE:g}"/>'
+        f'<rect width="{0.4 * _WIDE:g}" height="{_HIGH}" rx="3" fill-opacity="{HELD:.3g}"/>'
+        f'<path d="M{0.9 * _WIDE:g} 0V{_HIGH}" stroke="currentColor" stroke-opacity=".7" stroke-dasharray="3 3"/>'
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.colours import FULL_STAGE, PLAIN_STAGE, UNKNOWN
 from torchsplit_core.pictures.numbers import percent, short
-from torchsplit_core.pictures.slice_values import overloaded, place_words
+from torchsplit_core.pictures.slice_values import kv_cache_gib, overloaded, place_words
 from torchsplit_core.pictures.slices.descriptions import tenant_title
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
 from torchsplit_core.pictures.slices.stages import StageKey, StagePosition, shade
@@ -22,7 +22,10 @@ from torchsplit_core.pictures.svg_text import (
     wrapped,
 )
 from torchsplit_core.values import GpuType, PlannedSlice, StateInstance, Tenant
+from torchsplit_core.values.llm.decoder import DecoderSizes
 
+HELD = (FULL_STAGE - PLAIN_STAGE) / (1 - PLAIN_STAGE)
+"""Opacity of what weights hold of an engine's slice: over the slice's own as strong as a last stage."""
 GAUGE_MARGIN = 5.0
 """Pixels between the gauge and either side of the tenant."""
 TAG_HEIGHT = 16 / 11
@@ -38,12 +41,14 @@ class MapStyle:
     """Colours by model, loads by (model, stage), and positions of the stages of cut models.
 
     `busy` replaces the loads by the share of time that a tenant works, by (start of its slice, model, stage).
+    `decoders`: sizes of LLMs by model, which tell how much of an engine's memory is its KV cache.
     """
 
     colours: Mapping[str, str]
     loads: Mapping[tuple[str, str], float]
     stages: Mapping[StageKey, StagePosition]
     busy: Mapping[tuple[int, str, str], float] | None = None
+    decoders: Mapping[str, DecoderSizes] = field(default_factory=dict)
 
     def gauge(self, item: PlannedSlice, tenant: Tenant) -> float | None:
         """The share that the tenant's gauge shows; None if unknown."""
@@ -95,7 +100,7 @@ def slice_svg(
     parts, at = [], 0.0
     for number, tenant in enumerate(item.tenants):
         wide = tenant.share * scale
-        parts.append(_tenant(item, tenant, at, wide, style, slice_style, first=number == 0))
+        parts.append(_tenant(kind, item, tenant, at, wide, style, slice_style, first=number == 0))
         at += wide
     rest = inner - at
     if rest > 1:
@@ -134,6 +139,7 @@ def foreign_ground(width: float, height: float) -> str:
 
 
 def _tenant(
+    kind: GpuType,
     item: PlannedSlice,
     tenant: Tenant,
     left: float,
@@ -147,7 +153,8 @@ def _tenant(
     load = style.gauge(item, tenant)
     stage = style.stages.get((tenant.model, tenant.variant, tenant.stage))
     over = style.busy is None and load is not None and overloaded(load)
-    title = tenant_title(item, tenant, load, stage, simulated=style.busy is not None)
+    kv_gib = kv_cache_gib(tenant, style.decoders.get(tenant.model))
+    title = tenant_title(item, tenant, load, stage, kv_gib, simulated=style.busy is not None)
     head = profile_name(item.profile, width) if first else ""
     known = f' data-stage="{stage.number}"' if stage else ""
     return (
@@ -156,12 +163,36 @@ def _tenant(
         f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" '
         f'height="{slice_style.height - 1:g}" rx="4"'
         f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
+        f"{_held_memory(width, colour, tenant, kv_gib, kind.profile(item.profile).memory_gib, slice_style)}"
         f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" '
         f'height="{slice_style.height - 1.5:g}" rx="4" fill="none"'
         f' stroke="{colour}" '
         f'stroke-width="1.2"/>{_overload(width, load, slice_style) if over and load is not None else ""}'
         f"{slice_style.words(head, tenant, stage, width, over)}"
         f"{_gauge(width, colour, load, slice_style, over=over)}</svg>"
+    )
+
+
+def _held_memory(
+    width: float,
+    colour: str,
+    tenant: Tenant,
+    kv_gib: float | None,
+    memory_gib: float | None,
+    style: SliceStyle,
+) -> str:
+    """The part of an engine's slice that weights and the engine itself hold, darker, up to where its KV cache begins;
+    a line stands where the cache ends. "" where that is not known.
+    """
+    if kv_gib is None or not tenant.memory_gib or not memory_gib:
+        return ""
+    held = width * min(1.0, max(0.0, tenant.memory_gib - kv_gib) / memory_gib)
+    end = width * min(1.0, tenant.memory_gib / memory_gib)
+    return (
+        f'<rect class="held" x=".5" y=".5" width="{max(held - 1, 0.5):.2f}" height="{style.height - 1:g}" rx="4"'
+        f' fill="{colour}" fill-opacity="{HELD:.3g}"/>'
+        f'<path class="kv-end" d="M{end:.2f} 1V{style.height - 1:g}" stroke="{colour}" stroke-opacity=".7"'
+        ' stroke-dasharray="3 3"/>'
     )
 
 

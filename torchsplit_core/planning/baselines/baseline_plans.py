@@ -92,6 +92,8 @@ def build_baselines(
         try:
             if begun > deadline:
                 raise NoBaselinePlan("No time was left to work it out.")
+            if request.objective.attainment is not None:
+                raise NoBaselinePlan("It plans for minima, and a share of the demand samples is asked for.")
             greedy, about = builder(request, deadline)
             short = greedy.shortfalls()
             if short:

@@ -11,7 +11,8 @@ from torchsplit_core.planning.confidence.next_measurement import (
     MeasurementAdvice,
     most_informative_measurement,
 )
-from torchsplit_core.planning.outcome.figures import ModelInstances, model_instances, planned_or_unserved
+from torchsplit_core.planning.outcome.figures import planned_or_unserved
+from torchsplit_core.planning.outcome.instances import ModelInstances, model_instances
 from torchsplit_core.planning.request.fleet import is_unpartitioned
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.tolerance import equal

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.planning.outcome.figures import ModelInstances, RunningInstance, planned_or_unserved
+from torchsplit_core.planning.outcome.figures import planned_or_unserved
+from torchsplit_core.planning.outcome.instances import ModelInstances, RunningInstance
 from torchsplit_core.values import PlanRequest, Point
 from torchsplit_core.values.profile import Basis
 

@@ -18,6 +18,12 @@ def apply_effect(request: PlanRequest, change: ChangeEffect) -> PlanRequest | No
         field: dict[str, Any] = {change.what: change.new}
     elif change.what == "cap_at_demand" and change.model is not None:
         field = {"cap_at_demand": False}
+    elif change.what in ("max_ttft_ms", "max_tpot_ms"):
+        llm = next((model.llm for model in request.models if model.name == change.model), None)
+        if llm is None:
+            return None
+        limit: dict[str, Any] = {change.what: change.new}
+        field = {"llm": replace(llm, **limit)}
     else:
         return None
     models = tuple(

@@ -15,6 +15,7 @@ from torchsplit_core.values import (
     CPU,
     ChangeEffect,
     Colocation,
+    EngineReason,
     FleetEntry,
     PlanModel,
     PlanRequest,
@@ -38,6 +39,18 @@ class Change:
     apply: Apply
 
 
+@dataclass(frozen=True)
+class EngineQuestions:
+    """What an explanation asks of a request's LLMs, whose answers need engines simulated (`engine_plans`).
+
+    `eased`: a limit larger by RELAXED_SHARE. `places`: each kind of place with the change that puts all engines of its
+    model there, None where no plan tells more than the reason does.
+    """
+
+    eased: tuple[Change, ...] = ()
+    places: tuple[tuple[EngineReason, Change | None], ...] = ()
+
+
 def without_demand(request: PlanRequest) -> tuple[Change, ...]:
     """Every demand and limit that the request sets, each to be dropped alone."""
     changes: list[Change] = []
@@ -49,11 +62,11 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
         if model.cap_at_demand:
             spec = ChangeEffect("cap_at_demand", "not_examined", old=model.demand_rps, model=model.name)
             changes.append(
-                Change(spec, _edit_model(model.name, lambda item: replace(item, cap_at_demand=False)))
+                Change(spec, edit_model(model.name, lambda item: replace(item, cap_at_demand=False)))
             )
         if memory_matters(request, model):
             spec = ChangeEffect("memory", "not_examined", model=model.name)
-            changes.append(Change(spec, _edit_model(model.name, _without_memory)))
+            changes.append(Change(spec, edit_model(model.name, _without_memory)))
     for item in dict.fromkeys(request.colocations):
         if item.mode == "hard" or request.objective.separation_weight > 0:
             spec = ChangeEffect("colocation", "not_examined", models=item.models)
@@ -143,9 +156,9 @@ def remove_gpu(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ..
 
 
 def force_layout(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
-    """The GPU of this index with this layout as its only one."""
+    """The GPU of this index with this layout as its only one, without MIG if that is empty."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
-    entry = gpu.entry((tuple(layout),))
+    entry = gpu.entry((tuple(layout),)) if layout else replace(gpu.entry(), layouts=None, mig=False)
 
     def offer_layout(changed: PlanRequest) -> PlanRequest:
         fewer = _remove_gpu_at(index)(changed)
@@ -208,7 +221,7 @@ def _without_transfers(name: str) -> Apply:
         pairs = tuple(
             colocation for item in changed.colocations for colocation in _with_explicit_bytes(changed, item)
         )
-        return _edit_model(name, _without_bytes)(replace(changed, colocations=pairs))
+        return edit_model(name, _without_bytes)(replace(changed, colocations=pairs))
 
     return apply
 
@@ -244,11 +257,11 @@ def _remove_gpu_at(index: int) -> Apply:
 def _model_change(model: PlanModel, demand: str, old: float, new: float | None) -> Change:
     spec = ChangeEffect(demand, "not_examined", old, new, model=model.name)  # type: ignore[arg-type]
     if demand == "min_throughput_rps":
-        return Change(spec, _edit_model(model.name, lambda item: replace(item, min_throughput_rps=new)))
-    return Change(spec, _edit_model(model.name, lambda item: replace(item, max_latency_ms=new)))
+        return Change(spec, edit_model(model.name, lambda item: replace(item, min_throughput_rps=new)))
+    return Change(spec, edit_model(model.name, lambda item: replace(item, max_latency_ms=new)))
 
 
-def _edit_model(name: str, edit: Callable[[PlanModel], PlanModel]) -> Apply:
+def edit_model(name: str, edit: Callable[[PlanModel], PlanModel]) -> Apply:
     def apply(changed: PlanRequest) -> PlanRequest:
         models = tuple(edit(model) if model.name == name else model for model in changed.models)
         return replace(changed, models=models)

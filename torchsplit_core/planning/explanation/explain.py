@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.planning.explanation.binding_limits import level_ranks, model_bindings
 from torchsplit_core.planning.explanation.changes import (
     Change,
+    EngineQuestions,
     add_gpu,
     apply_all,
     force_layout,
@@ -39,11 +40,12 @@ from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, un
 from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.outcome.resilience import levels_without_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import first_level_objective, goal_of
+from torchsplit_core.planning.request.objective import first_level_objective, goal_of, reads_samples
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
     ChangeEffect,
+    EngineReason,
     InputFault,
     LayoutReason,
     PlanExplanation,
@@ -63,6 +65,9 @@ RESERVE_S = 0.25
 GROUP_SIZE = 8
 """Demands dropped or eased together if there are twice as many: if that changes nothing, none of them does alone."""
 
+ENGINE_LIMITS = ("max_ttft_ms", "max_tpot_ms")
+"""Limits whose easing alone tells whether they bind."""
+
 UNSETTLED = ("open", "not_examined")
 
 
@@ -71,14 +76,16 @@ def explain_plan(
     outcome: PlanOutcome,
     deadline: float | None = None,
     *,
+    engines: EngineQuestions = EngineQuestions(),  # noqa: B008 - frozen
     progress: Progress = ignore_progress,
     on_outcome: OutcomeCallback = ignore_outcome,
     known: Callable[[PlanRequest], PlanOutcome | None] = lambda request: None,
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
-    `on_outcome` gets every plan of a changed request, `known` has those of an explanation before. None for an outcome
-    without a plan: an infeasible one carries its own reasons. Raises InputFault if the outcome answers another request.
+    `engines`: what to ask of LLMs. `on_outcome` gets every plan of a changed request, `known` has those of an
+    explanation before. None for an outcome without a plan (an infeasible one carries its own reasons), and for an
+    objective of demand samples. Raises InputFault if the outcome answers another request.
     """
     # Imported before the workers are forked, which would each import it.
     loading_s = load_pyomo()
@@ -90,7 +97,7 @@ def explain_plan(
             "plan", "answers another request than the one to be explained", "Plan the request again."
         )
     reached = outcome_levels(outcome)
-    if reached is None or not reached.feasible:
+    if reached is None or not reached.feasible or reads_samples(request):
         return None
     if deadline is None:
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)
@@ -101,7 +108,7 @@ def explain_plan(
         plan = Question(without_tie_breaks(request), True, len(reached.values))
         plan.take_outcome(outcome)
         settling = Settling(Questions(plan), planners, effort_s, on_outcome)
-        asked = _ask(settling, request, outcome)
+        asked = _ask(settling, request, outcome, engines)
         if planners.remaining_s:
             settling.recall(known)
             settling.run(progress)
@@ -121,10 +128,11 @@ class _Asked:
     demand_dropped: list[tuple[Change, Question]] = field(default_factory=list)
     demand_relaxed: list[tuple[Change, Question]] = field(default_factory=list)
     trials: list[tuple[UnusedLayout, Change, Question]] = field(default_factory=list)
+    places: list[tuple[EngineReason, Change | None, Question | None]] = field(default_factory=list)
     sharing: Question | None = None
 
 
-def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Asked:
+def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome, engines: EngineQuestions) -> _Asked:
     """All questions of a plan, those that bound many others bounded first."""
     questions = settling.questions
     plain, level_count = questions.plan.request, questions.plan.level_count
@@ -148,7 +156,13 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome) -> _Ask
             fewer.order = 0
         asked.gpu_removed.append((change, fewer))
     asked.demand_dropped = [(change, question(change, relaxes=True)) for change in without_demand(request)]
-    asked.demand_relaxed = [(change, question(change, relaxes=True)) for change in relaxed_demand(request)]
+    relaxed = (*relaxed_demand(request), *engines.eased)
+    asked.demand_relaxed = [(change, question(change, relaxes=True)) for change in relaxed]
+    for reason, only_there in engines.places:
+        item = None if only_there is None else question(only_there, relaxes=False)
+        if item is not None:
+            item.order, item.writable = LAST, False
+        asked.places.append((reason, only_there, item))
     if not settling.planners.remaining_s:
         return asked
     settling.relaxation = settling.bound(questions.plan)
@@ -245,8 +259,15 @@ def _build_explanation(asked: _Asked, begun: float) -> PlanExplanation:
     reasons = tuple(
         _layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in asked.layouts
     )
-    effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
-    models = model_bindings(asked.request, asked.outcome, before, capacity, limits)
+    engines = tuple(
+        reason if change is None or item is None else _engine_reason(reason, answer(change, item)[0])
+        for reason, change, item in asked.places
+    )
+    effects = [*changes, *(change for change, _ in limits)]
+    effects += [item.trial for item in reasons if item.trial]
+    effects += [item.trial for item in engines if item.trial]
+    eased = [answer(*item) for item in asked.demand_relaxed if item[0].spec.what in ENGINE_LIMITS]
+    models = model_bindings(asked.request, asked.outcome, before, capacity, [*limits, *eased])
     complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
     complete &= all(limit.binds is not None for model in models for limit in model.limits)
     steps: tuple[PriceStep, ...] = ()
@@ -258,8 +279,16 @@ def _build_explanation(asked: _Asked, begun: float) -> PlanExplanation:
         reasons,
         steps,
         time.perf_counter() - begun,
-        complete and all(reason.reason != "not_examined" for reason in reasons),
+        complete
+        and "not_examined" not in {item.reason for item in reasons} | {item.reason for item in engines},
+        engines,
     )
+
+
+def _engine_reason(reason: EngineReason, trial: ChangeEffect) -> EngineReason:
+    if trial.effect == "not_examined":
+        return reason
+    return replace(reason, reason="in_plan" if reason.engines else "tried", trial=trial)
 
 
 def _layout_reason(item: UnusedLayout, trial: ChangeEffect | None) -> LayoutReason:

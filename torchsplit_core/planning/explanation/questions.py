@@ -33,7 +33,8 @@ class Question:
     many are asked for. `whole`: all of them, also beyond the first that differs from the plan's. `order`: those with a
     smaller one come first, whatever they tell. `telling`: by how much the relaxation's bound differs from that of the
     plan's request, as a share of it. `relaxed_level`: the last level that the relaxation was solved for. `members`: the
-    stricter questions for whose sake alone this one is asked.
+    stricter questions for whose sake alone this one is asked. `writable`: a request file can say what is asked, so that
+    its plan can be stored under it.
     """
 
     request: PlanRequest
@@ -48,6 +49,7 @@ class Question:
     attempts: int = 0
     relaxed_level: int = -1
     members: tuple[Question, ...] = ()
+    writable: bool = True
 
     @property
     def proven(self) -> int:

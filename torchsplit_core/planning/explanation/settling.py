@@ -65,7 +65,7 @@ class Settling:
 
     def recall(self, known: Callable[[PlanRequest], PlanOutcome | None]) -> None:
         """Take plans that are known already."""
-        for question in self.questions.changed:
+        for question in filter(lambda item: item.writable, self.questions.changed):
             for first_level in {False, question.level_count > 1}:
                 request = _asked(question, first_level=first_level)
                 outcome = known(request) if self.planners.remaining_s else None
@@ -113,7 +113,7 @@ class Settling:
         proven = question.proven
         if outcome is not None:
             question.take_outcome(outcome)
-            if outcome.gpus:
+            if outcome.gpus and question.writable:
                 self.on_outcome(request, outcome)
                 self._try_stricter(question, request, outcome)
         if question.proven == proven:

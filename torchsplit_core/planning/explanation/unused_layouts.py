@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,8 +58,8 @@ def _class_layouts(
     used: set[Layout],
     relaxation: RelaxationBound | None,
 ) -> list[UnusedLayout]:
-    # Whether MIG had better be off is not answered: groups of GPUs depend on it, which no single layout shows.
-    layouts = [tuple(sorted(layout)) for layout in allowed_layouts(request, gpu) if layout != (WHOLE_GPU,)]
+    offered = allowed_layouts(request, gpu)
+    layouts = [tuple(sorted(layout)) for layout in offered if layout != (WHOLE_GPU,)]
     useful, latency_limited, sizes, values = _slice_uses(request, gpu, layouts, relaxation)
     reduced = {layout: tuple(name for name in layout if name in useful) for layout in layouts}
     better = profile_dominance(list(reduced.values()), useful, request, sizes, latency_limited)
@@ -84,6 +85,9 @@ def _class_layouts(
         unused.append(
             UnusedLayout(reason or LayoutReason(gpu.type, gpu.id, layout, "not_examined"), gpu, index, value)
         )
+    if gpu.either and (WHOLE_GPU,) not in used:
+        # No slices are matched with a GPU without MIG, since it may be one of a group: only planning tells.
+        unused.append(UnusedLayout(LayoutReason(gpu.type, gpu.id, (), "not_examined"), gpu, index, math.inf))
     return unused
 
 

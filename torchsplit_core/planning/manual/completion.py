@@ -180,7 +180,8 @@ def _candidate_points(request: PlanRequest, instance: ManualInstance) -> tuple[l
     on_slice = [
         point
         for point in instance.stage.points
-        if (point.gpu_type, point.profile) == (kind, instance.profile)
+        if (point.gpu_type, point.profile, point.tensor_parallel)
+        == (kind, instance.profile, tenant.tensor_parallel)
     ]
     if not on_slice:
         known = dict.fromkeys(

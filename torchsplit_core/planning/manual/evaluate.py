@@ -20,6 +20,7 @@ from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify
 from torchsplit_core.values import (
+    WHOLE_GPU,
     ObjectiveValue,
     PlanFault,
     PlannedGpu,
@@ -67,9 +68,11 @@ def from_plan(outcome: PlanOutcome) -> tuple[ManualGpu, ...]:
 
 
 def _manual_tenant(tenant: Tenant) -> ManualTenant:
+    group = None if tenant.engine is None else tenant.engine.group
     return ManualTenant(
-        tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.share
-    )
+        tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.share,
+        tenant.gpus, group,
+    )  # fmt: skip
 
 
 def evaluate(
@@ -176,7 +179,10 @@ def _to_planned_gpu(
         )
         for item, slice_instances in zip(manual_gpu.slices, by_slice, strict=True)
     )
-    return PlannedGpu(fleet_gpu.id, fleet_gpu.type, any(item.tenants for item in manual_gpu.slices), slices)
+    used = any(item.tenants for item in manual_gpu.slices)
+    mig = all(item.profile != WHOLE_GPU for item in slices) if fleet_gpu.either and used else None
+    groups = (tenant.group for item in manual_gpu.slices for tenant in item.tenants)
+    return PlannedGpu(fleet_gpu.id, fleet_gpu.type, used, slices, mig, next(groups, None))
 
 
 def _whole_fleet(fleet: Iterable[FleetGpu], planned_gpus: Sequence[PlannedGpu]) -> tuple[PlannedGpu, ...]:

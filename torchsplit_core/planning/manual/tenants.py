@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from torchsplit_core.hardware.host_state.validity import tenant_key
+from torchsplit_core.planning.outcome.tenants import tenant_of
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.values import PlanOutcome, PlanRequest, Tenant, point_type, tenants_on
 
@@ -34,11 +35,9 @@ def _of_points(request: PlanRequest, kind: str, profile: str) -> Iterator[Tenant
         for _, variant in model.allowed_variants:
             for stage in variant.stages:
                 for point in stage.points:
-                    if (point.gpu_type, point.profile) == (kind, profile):
-                        yield Tenant(
-                            model.name, variant.name, stage.name, 1.0, point.batch_size, point.processes,
-                            planned_rps(request, point), point.memory_gib, point.basis, point.low_rps, point.high_rps,
-                        )  # fmt: skip
+                    if (point.gpu_type, point.profile, point.tensor_parallel) == (kind, profile, 1):
+                        rate_rps = planned_rps(request, point)
+                        yield tenant_of(model.name, variant.name, stage.name, point, 1.0, rate_rps)
 
 
 def with_shares(tenants: tuple[Tenant, ...], shares: tuple[float, ...]) -> tuple[Tenant, ...]:

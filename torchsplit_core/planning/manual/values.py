@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from torchsplit_core.planning.outcome.tenants import tenant_of
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant, Variant, slice_name
+from torchsplit_core.values import (
+    PlanFault,
+    PlanRequest,
+    Point,
+    Stage,
+    Tenant,
+    Variant,
+    slice_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ManualTenant:
-    """A model on a slice; None: to be chosen."""
+    """A model on a slice; None: to be chosen. `group`: of an engine on several GPUs, which all have this tenant."""
 
     model: str
     variant: str | None = None
@@ -19,6 +28,8 @@ class ManualTenant:
     batch_size: int | None = None
     processes: int | None = None
     share: float | None = None
+    tensor_parallel: int = 1
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +72,10 @@ class ManualInstance:
         """The tenant as in a plan; without a point, only its model and share."""
         if self.variant is None or self.stage is None or self.point is None:
             return Tenant(self.manual_tenant.model, "", "", self.share, 0, 0, 0.0, None)
-        return Tenant(
-            self.manual_tenant.model,
-            self.variant.name,
-            self.stage.name,
-            self.share,
-            self.point.batch_size,
-            self.point.processes,
-            self.share * planned_rps(request, self.point),
-            self.point.memory_gib,
-            self.point.basis,
-            self.point.low_rps,
-            self.point.high_rps,
-        )
+        tenant = tenant_of(
+            self.manual_tenant.model, self.variant.name, self.stage.name, self.point,
+            self.share, planned_rps(request, self.point),
+        )  # fmt: skip
+        if tenant.engine is None or self.manual_tenant.group is None:
+            return tenant
+        return replace(tenant, engine=replace(tenant.engine, group=self.manual_tenant.group))

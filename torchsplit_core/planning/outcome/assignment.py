@@ -14,19 +14,18 @@ from functools import lru_cache
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution
+from torchsplit_core.planning.outcome.tenants import tenant_of
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.problem.colocation_sets import distribute_members
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import (
     WHOLE_GPU,
-    EnginePoint,
     InternalFault,
     Layout,
     PlannedGpu,
     PlannedSlice,
     PlanRequest,
-    Point,
     Tenant,
 )
 
@@ -309,26 +308,10 @@ def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> t
     for choice, share in tenants:
         model = request.models[choice.model]
         variant = model.variants[choice.variant]
-        point = choice.point
         built.append(
-            Tenant(
-                model=model.name,
-                variant=variant.name,
-                stage=variant.stages[choice.stage].name,
-                share=share,
-                batch_size=point.batch_size,
-                processes=point.processes,
-                throughput_rps=share * planned_rps(request, point) / point.tensor_parallel,
-                memory_gib=point.memory_gib,
-                basis=point.basis,
-                low_rps=_part(point.low_rps, point),
-                high_rps=_part(point.high_rps, point),
-                engine=point.engine if isinstance(point, EnginePoint) else None,
+            tenant_of(
+                model.name, variant.name, variant.stages[choice.stage].name, choice.point,
+                share, planned_rps(request, choice.point),
             )
-        )
+        )  # fmt: skip
     return tuple(built)
-
-
-def _part(rate_rps: float | None, point: Point) -> float | None:
-    """What one GPU of an engine has of it."""
-    return None if rate_rps is None else rate_rps / point.tensor_parallel

@@ -8,12 +8,12 @@ from dataclasses import replace
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.cost import with_costs
 from torchsplit_core.planning.outcome.figures import (
-    RunningInstance,
     level_values,
     planned_model,
     routed_bytes,
     unserved_model,
 )
+from torchsplit_core.planning.outcome.instances import RunningInstance
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.fleet import list_gpus

@@ -15,6 +15,7 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.outcome.figures import planned_models_of
+from torchsplit_core.planning.outcome.held_samples import with_samples
 from torchsplit_core.planning.outcome.instances import PointKey, point_key, point_table
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
@@ -49,7 +50,7 @@ def canonicalised(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
         gpus.append(replace(planned, slices=known[key]))
     if tuple(gpus) == outcome.gpus:
         return outcome
-    return replace(outcome, gpus=tuple(gpus), models=planned_models_of(request, gpus))
+    return with_samples(request, replace(outcome, gpus=tuple(gpus), models=planned_models_of(request, gpus)))
 
 
 def canonical_rank(kind: GpuType, layout: Sequence[str]) -> Rank:

@@ -7,11 +7,13 @@ without a solver (baselines, manual plans) this module builds the whole outcome,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.cost import with_costs
-from torchsplit_core.planning.outcome.instances import point_key, point_table
+from torchsplit_core.planning.outcome.held_samples import with_samples
+from torchsplit_core.planning.outcome.instances import ModelInstances, RunningInstance, model_instances
+from torchsplit_core.planning.outcome.resilience import rates_after_worst_failure
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.transfers import (
@@ -43,19 +45,8 @@ from torchsplit_core.values import (
     Point,
     RoutedBytes,
     Variant,
-    tenants_on,
 )
 from torchsplit_core.values.profile import BASES
-
-
-@dataclass(frozen=True, slots=True)
-class RunningInstance:
-    """A running instance of a stage: its share of its slice, its point, its node and its GPU."""
-
-    share: float
-    point: Point
-    node: str | None
-    gpu: str | None = None
 
 
 def planned_model(
@@ -115,45 +106,6 @@ def _mean_batch(request: PlanRequest, stage: Sequence[RunningInstance]) -> float
 def unserved_model(spec: PlanModel) -> PlannedModel:
     """The figures of a model without instances."""
     return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInstances:
-    """A model and its instances, stage by stage of its variant; without instances no variant and no stages."""
-
-    model: PlanModel
-    variant: Variant | None
-    stages: tuple[tuple[RunningInstance, ...], ...] = ()
-
-
-def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[ModelInstances, ...]:
-    """Every model with its instances. All tenants of a model must run the same variant.
-
-    Raises InputFault for a tenant or a GPU that the request does not have.
-    """
-    points = point_table(request)
-    nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
-    instances: dict[tuple[str, str], dict[str, list[RunningInstance]]] = {}
-    for gpu, item, tenant in tenants_on(gpus):
-        point = points.get(point_key(gpu.type, item.profile, tenant))
-        if point is None or gpu.id not in nodes:
-            raise InputFault(
-                f"plan, GPU {gpu.id}",
-                f"runs {tenant.model} {tenant.stage} on a GPU or point that the request does not have",
-                "Pass the request that the plan answers.",
-            )
-        instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-            RunningInstance(tenant.share, point, nodes[gpu.id], gpu.id)
-        )
-    by_model = []
-    for spec in request.models:
-        variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
-        by_stage = instances[spec.name, variant.name] if variant else {}
-        stages = variant.stages if variant else ()
-        by_model.append(
-            ModelInstances(spec, variant, tuple(tuple(by_stage.get(stage.name, ())) for stage in stages))
-        )
-    return tuple(by_model)
 
 
 def planned_or_unserved(request: PlanRequest, instances: ModelInstances) -> PlannedModel:
@@ -268,7 +220,9 @@ def level_values(
     """The objective's value at every level, penalties included."""
     costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
     cost = sum(costs[gpu.id] for gpu in gpus if gpu.used)
-    rates = [model.throughput_rps for model in models]
+    rates: Sequence[float] = [model.throughput_rps for model in models]
+    if goal_of(request).by_share and request.objective.survives:
+        rates = rates_after_worst_failure(request, gpus)
     return objective_levels(request, rates, cost, plan_penalty(request, gpus))
 
 
@@ -302,7 +256,7 @@ def unproven_outcome(
         statistics=statistics,
         warnings=plan_warnings(request, gpus),
     )
-    return with_costs(request, outcome)
+    return with_samples(request, with_costs(request, outcome))
 
 
 def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:

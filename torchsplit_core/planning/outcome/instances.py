@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -92,3 +93,52 @@ def planned_instances(gpus: Iterable[PlannedGpu], request: PlanRequest) -> tuple
             )
         instances.append(PlannedInstance(gpu, item, tenant, *requested))
     return tuple(instances)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInstance:
+    """A running instance of a stage: its share of its slice, its point, its node and its GPU."""
+
+    share: float
+    point: Point
+    node: str | None
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInstances:
+    """A model and its instances, stage by stage of its variant; without instances no variant and no stages."""
+
+    model: PlanModel
+    variant: Variant | None
+    stages: tuple[tuple[RunningInstance, ...], ...] = ()
+
+
+def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[ModelInstances, ...]:
+    """Every model with its instances. All tenants of a model must run the same variant.
+
+    Raises InputFault for a tenant or a GPU that the request does not have.
+    """
+    points = point_table(request)
+    nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
+    instances: dict[tuple[str, str], dict[str, list[RunningInstance]]] = {}
+    for gpu, item, tenant in tenants_on(gpus):
+        point = points.get(point_key(gpu.type, item.profile, tenant))
+        if point is None or gpu.id not in nodes:
+            raise InputFault(
+                f"plan, GPU {gpu.id}",
+                f"runs {tenant.model} {tenant.stage} on a GPU or point that the request does not have",
+                "Pass the request that the plan answers.",
+            )
+        instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
+            RunningInstance(tenant.share, point, nodes[gpu.id], gpu.id)
+        )
+    by_model = []
+    for spec in request.models:
+        variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
+        by_stage = instances[spec.name, variant.name] if variant else {}
+        stages = variant.stages if variant else ()
+        by_model.append(
+            ModelInstances(spec, variant, tuple(tuple(by_stage.get(stage.name, ())) for stage in stages))
+        )
+    return tuple(by_model)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.planning.outcome.figures import model_instances
+from torchsplit_core.planning.outcome.instances import model_instances
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.transfers import link_between, link_limited_rps
 from torchsplit_core.planning.request.objective import (

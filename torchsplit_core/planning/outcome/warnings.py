@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.request.objective import reads_samples
 from torchsplit_core.values import PlannedGpu, PlanRequest, Variant, tenants_on
 from torchsplit_core.values.units import GB, GIB
 
@@ -30,9 +31,14 @@ def _response_limits(request: PlanRequest) -> Iterator[str]:
 
 def _demand_over_day(request: PlanRequest) -> Iterator[str]:
     """Warn of demands over the day, of which one plan for `demand_rps` takes no notice."""
-    names = [model.name for model in request.models if model.demand_windows or model.demand_samples]
-    if names:
+    samples = not reads_samples(request)
+    names = [
+        model.name for model in request.models if model.demand_windows or (samples and model.demand_samples)
+    ]
+    if names and samples:
         yield f"{', '.join(names)}: planned for demand_rps alone; demand_windows and demand_samples are not used."
+    elif names:
+        yield f"{', '.join(names)}: planned for demand_samples; demand_windows are not used."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:

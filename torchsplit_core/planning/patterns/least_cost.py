@@ -80,8 +80,8 @@ def cheapest_plan(search: PatternSearch, costs: Sequence[float], deadline: float
         result.infeasible = first.verdict == "none"
         return result
     _accept(search, result, first.plan, by_column)
-    step = _cost_step(costs)
-    bound = _bound_by_prices(search, by_column, max(deadline, time.perf_counter() + MIN_BOUND_S))
+    step = cost_step(costs)
+    bound = bound_by_prices(search, by_column, max(deadline, time.perf_counter() + MIN_BOUND_S))
     result.bound = _round_up(bound, step)
     _search_near(search, result, bound, by_column, step, deadline)
     _search_margins(search, result, bound, by_column, step, deadline)
@@ -160,7 +160,7 @@ def _accept(search: PatternSearch, result: CheapestPlan, plan: PatternPlan, cost
         search.on_better(cost, plan)
 
 
-def _bound_by_prices(search: PatternSearch, costs: Vector, deadline: float) -> float:
+def bound_by_prices(search: PatternSearch, costs: Vector, deadline: float) -> float:
     """The highest bound of column generation."""
     best, no_flags = 0.0, np.zeros((0, len(search.options)), dtype=np.bool_)
     for _ in range(MOST_ROUNDS):
@@ -176,7 +176,7 @@ def _bound_by_prices(search: PatternSearch, costs: Vector, deadline: float) -> f
     return best
 
 
-def _cost_step(costs: Sequence[float]) -> float:
+def cost_step(costs: Sequence[float]) -> float:
     """The step that all sums of these costs are multiples of; 0 if it is none worth rounding to."""
     scaled = [round(cost * DECIMALS) for cost in costs]
     if any(abs(whole / DECIMALS - cost) > 1e-12 for whole, cost in zip(scaled, costs, strict=True)):

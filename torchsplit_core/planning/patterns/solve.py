@@ -6,7 +6,7 @@ program of `formulation` decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -147,6 +147,40 @@ def solve_patterns(
     return replace(
         counted(level_result.plan), status=status, bounds=bounds, proven=proven, level=level_result.levels[0]
     )
+
+
+@dataclass(frozen=True)
+class MinimaSearch:
+    """Whole-slice plans of one problem for changing minima: each search begins with the patterns of those before."""
+
+    problem: Problem
+    separate: PatternSearch
+    search: PatternSearch
+    members: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, problem: Problem) -> MinimaSearch | None:
+        """The search of a problem; None if patterns do not apply."""
+        separate = build_search(problem, {})
+        if separate is None:
+            return None
+        search, members = join_equal_pools(separate)
+        return cls(problem, separate, search, members)
+
+    @property
+    def costs(self) -> Vector:
+        """Of a GPU by group."""
+        return np.array([group.cost for group in self.problem.groups])
+
+    def set_minima(self, minima: Vector) -> None:
+        """Seek plans with these requests/s by model from here on."""
+        for search in (self.search, self.separate):
+            search.demand = replace(search.demand, minima=minima.copy())
+
+    def assign(self, plan: PatternPlan) -> Assignment:
+        """The plan's instances on slices of the problem's GPUs."""
+        parted = part_equal_pools(plan, self.members, self.separate)
+        return _to_solution(self.problem, self.separate, parted).assign(self.problem)
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:

@@ -39,12 +39,15 @@ def allowed_profiles(request: PlanRequest, gpu: FleetGpu) -> frozenset[str]:
 
 def cores_in_use(request: PlanRequest) -> tuple[int, ...]:
     """The numbers of cores that points of the request run on, ascending."""
-    core_counts = {
-        profile_cores(point.profile)
+    places = {
+        (point.gpu_type, point.profile) for model in request.models for point in model.allowed_points
+    } | {
+        (point.gpu_type, point.profile)
         for model in request.models
-        for point in model.allowed_points
-        if point.gpu_type == CPU
+        if model.llm is not None
+        for point in model.llm.points
     }
+    core_counts = {profile_cores(profile) for kind, profile in places if kind == CPU}
     return tuple(sorted(count for count in core_counts if count is not None))
 
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from torchsplit_core.values import DemandLevels, DemandWindow, InputFault, PlanModel, quoted
+from torchsplit_core.planning.request.objective import goal_of, has_penalties, reads_samples
+from torchsplit_core.values import (
+    DemandLevels,
+    DemandWindow,
+    InputFault,
+    Objective,
+    PlanModel,
+    PlanRequest,
+    quoted,
+)
 from torchsplit_core.values.limits import check_name, check_number
 from torchsplit_core.values.plan.demand_over_day import DAY_MINUTES, TIME_OF_DAY
+
+MOST_SAMPLES = 100_000
+"""Samples of a request: by the minute more than two months."""
 
 
 def check_demand_over_day(models: Sequence[PlanModel]) -> None:
@@ -100,3 +112,57 @@ def _check_same_windows(models: Sequence[PlanModel]) -> None:
                     f"from {other.start} to {other.end}",
                     "Give all models the same windows.",
                 )
+
+
+def check_samples(request: PlanRequest) -> None:
+    """Raise InputFault for an objective of samples that no plan could answer."""
+    objective = request.objective
+    _check_share(objective)
+    if not reads_samples(request):
+        return
+    for model in request.models:
+        where = f"model {model.name}, demand_samples"
+        if not model.demand_samples:
+            raise InputFault(
+                where,
+                f"is empty, and {_asks(objective)} reads the samples of every model",
+                "Give every model its requests/s at the same moments: torchsplit request --demand-samples TRACE.csv.",
+            )
+        if len(model.demand_samples) > MOST_SAMPLES:
+            raise InputFault(
+                where,
+                f"has {len(model.demand_samples):,} entries, at most {MOST_SAMPLES:,} are planned for",
+                "Give a rate by the minute or ten, or every second entry.",
+            )
+        if model.max_response_ms is not None:
+            raise InputFault(
+                f"model {model.name}, max_response_ms",
+                f"is given, and {_asks(objective)} holds throughputs at many demands: waiting is simulated at one",
+                "Leave max_response_ms out, or limit the service time (max_latency_ms).",
+            )
+    if goal_of(request).by_share and has_penalties(objective):
+        name = "separation_weight" if objective.separation_weight > 0 else "memory_violation_penalty"
+        raise InputFault(
+            f"objective.{name}",
+            f"is {getattr(objective, name):g}, and a share of samples has nothing to pay it with",
+            f"Leave {name} out, or plan with min_gpus and an attainment.",
+        )
+
+
+def _check_share(objective: Objective) -> None:
+    share = objective.attainment
+    if share is None:
+        return
+    check_number("objective.attainment", share, positive=True)
+    if share > 1:
+        raise InputFault("objective.attainment", f"is {share:g}, above 1", "Give a part of 1: 0.95 is 95 %.")
+    if not goal_of(objective).by_cost:
+        raise InputFault(
+            "objective.attainment",
+            f"is {share:g}, and {objective.kind} does not look for the least cost of a share",
+            "Plan with min_gpus, or leave the attainment out.",
+        )
+
+
+def _asks(objective: Objective) -> str:
+    return f"the objective {objective.kind}" + (" with an attainment" if objective.attainment else "")

@@ -223,6 +223,7 @@ def _objective(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChang
         ("weight of separation", ("objective", "separation_weight"), ""),
         ("GPUs it survives", ("objective", "survives"), ""),
         ("GPUs that may change", ("objective", "max_touched_gpus"), ""),
+        ("share of samples", ("objective", "attainment"), ""),
         ("search", ("solver", "time_limit_s"), "s"),
         ("plan at", ("solver", "plan_at"), ""),
         ("demand of windows", ("plan_demand_at",), ""),

@@ -11,6 +11,7 @@ from typing import Any
 from torchsplit_core.planning.request.fleet import objective_cost
 from torchsplit_core.values import (
     FleetEntry,
+    LlmPoint,
     Objective,
     PlanModel,
     PlanRequest,
@@ -35,7 +36,8 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "demand_samples": [],
         "llm": None,
     },
-    Objective: {"survives": 0.0, "max_touched_gpus": None},
+    LlmPoint: {"engine": None},
+    Objective: {"survives": 0.0, "max_touched_gpus": None, "attainment": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {

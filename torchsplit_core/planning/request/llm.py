@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
-from torchsplit_core.hardware import gpu_type, plain_profiles
+from torchsplit_core.hardware import MOST_CORES, gpu_type, plain_profiles, profile_cores
 from torchsplit_core.values import (
+    CPU,
     WHOLE_GPU,
     ConstantTokens,
     EnginePoint,
@@ -20,7 +22,7 @@ from torchsplit_core.values import (
     TraceArrivals,
     profile_words,
 )
-from torchsplit_core.values.errors import suggestion
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import check_number, check_whole
 from torchsplit_core.values.plan.llm import GROUP_SIZES
 
@@ -168,16 +170,60 @@ def _check_group_size(where: str, size: int) -> None:
         )
 
 
-def _check_point(where: str, llm: LlmModel, point: LlmPoint) -> None:
+def _check_place(where: str, point: LlmPoint) -> None:
+    """Whether some fleet can have the slice of a point."""
+    if point.gpu_type == CPU:
+        if profile_cores(point.profile) is None:
+            raise InputFault(
+                where,
+                f"{quoted(profile_words(point.profile))} is not a number of cores, 1c to {MOST_CORES}c",
+                "Measure it with profile-llm --device cpu:4c.",
+            )
+        return
     try:
         gpu = gpu_type(point.gpu_type)
     except InputFault as fault:
         raise fault.within(where) from None
+    if gpu.divided == "cores":
+        raise InputFault(
+            where,
+            f"has the gpu_type {quoted(point.gpu_type)}, which is a host",
+            f"Write {CPU} for points of cores.",
+        )
     known = [profile.name for profile in plain_profiles(gpu)]
     if point.profile != WHOLE_GPU and point.profile not in known:
         remedy = suggestion(point.profile, known, "profiles") if known else "Write null: it has no MIG."
         raise InputFault(where, f"unknown profile {point.profile!r} of {gpu.name}", remedy)
+
+
+def _check_point_engine(where: str, point: LlmPoint) -> None:
+    engine = point.engine
+    if engine is None:
+        return
+    if engine.tensor_parallel != point.tensor_parallel or engine.group is not None:
+        raise InputFault(
+            where,
+            f"is of {engine.tensor_parallel} GPUs in the group {quoted(engine.group)}, and the point of "
+            f"{point.tensor_parallel} in none",
+            "Give both the same tensor_parallel, and the engine the group null.",
+        )
+    check_whole(f"{where}.max_num_seqs", engine.max_num_seqs, least=1, most=MOST_SEQUENCES)
+    check_whole(f"{where}.max_num_batched_tokens", engine.max_num_batched_tokens, least=1, most=MOST_TOKENS)
+    if engine.step is None:
+        return
+    for name in ("kv_blocks", "max_model_len"):
+        if getattr(engine, name) is None:
+            raise InputFault(
+                f"{where}.{name}", "is missing, and its steps are given", "Give both, or step null."
+            )
+    if not any(max(astuple(line)) > 0 for line in engine.step):
+        raise InputFault(f"{where}.step", "takes no time", "Give the steps that were measured, or null.")
+
+
+def _check_point(where: str, llm: LlmModel, point: LlmPoint) -> None:
+    _check_place(where, point)
     _check_group_size(f"{where}.tensor_parallel", point.tensor_parallel)
+    _check_point_engine(f"{where}.engine", point)
     if point.profile != WHOLE_GPU and point.tensor_parallel > 1:
         raise InputFault(
             where,

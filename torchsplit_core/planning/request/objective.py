@@ -1,17 +1,20 @@
 """The properties of objectives, for all of the planner but the verification, which has its own.
 
-An objective is one of three kinds. *levels*: the sorted r of the models, r being the counted requests/s over weight ·
+An objective is one of four kinds. *levels*: the sorted r of the models, r being the counted requests/s over weight ·
 demand. *throughput*: the counted requests/s, each times the model's gain. *cost*: that of the GPUs in use, with each
-model served its minimum. Penalties worsen any of them. A further objective of one of these kinds is one more row of
-GOALS.
+model served its minimum. *share*: the part of the demand samples of which every model has its entry. Penalties worsen
+any but the last. A further objective of one of these kinds is one more row of GOALS.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import Objective, ObjectiveKind, ObjectiveValue, PlanModel, PlanRequest
 
 Trend = Literal["rises", "falls", "stays"]
@@ -27,7 +30,7 @@ class Goal:
     value, `short` of the objective.
     """
 
-    family: Literal["levels", "throughput", "cost"]
+    family: Literal["levels", "throughput", "cost", "share"]
     label: str
     short: str
     minimised: bool = False
@@ -46,6 +49,11 @@ class Goal:
     def by_cost(self) -> bool:
         """Whether GPUs cost, so that equal ones of another cost differ and only minima count."""
         return self.family == "cost"
+
+    @property
+    def by_share(self) -> bool:
+        """Whether its value is the share of the demand samples that are held."""
+        return self.family == "share"
 
     def better(self, values_a: Sequence[float], values_b: Sequence[float]) -> bool:
         """Whether a plan with `values_a`, level by level, is better than one with `values_b`."""
@@ -86,10 +94,17 @@ GOALS: Mapping[str, Goal] = {
         by_demand="rises",
     ),
     "min_gpus": Goal("cost", "GPUs (or cost)", "fewest GPUs", minimised=True),
+    "attainment": Goal("share", "share of samples held", "most samples held"),
 }
 """The objectives of the contract, in display order."""
 
+_LEAST_COST: ObjectiveKind = "min_gpus"
+
 _FIRST_LEVEL: dict[ObjectiveKind, ObjectiveKind] = {"leximin": "max_min"}
+
+
+COUNT_SLACK = 1e-9
+"""Part of a sample by which a share of them may pass a whole number, since 0.95 · 20 is a little above 19."""
 
 
 def goal_of(source: PlanRequest | Objective | ObjectiveValue) -> Goal:
@@ -99,8 +114,10 @@ def goal_of(source: PlanRequest | Objective | ObjectiveValue) -> Goal:
 
 
 def models_without_minimum(request: PlanRequest) -> tuple[str, ...]:
-    """The models that min_gpus may leave unserved; none under another objective."""
+    """The models that min_gpus may leave unserved; none under another objective, or if samples stand for the minima."""
     if request.objective.kind not in GOALS or not goal_of(request).by_cost:
+        return ()
+    if request.objective.attainment is not None:
         return ()
     # With a response limit everything that arrives must be served.
     return tuple(
@@ -166,6 +183,11 @@ def max_min_objective(objective: Objective) -> Objective:
     return replace(objective, kind="max_min")
 
 
+def least_cost_objective(objective: Objective) -> Objective:
+    """The objective of the least cost with the same demands and penalties, for given minima."""
+    return replace(objective, kind=_LEAST_COST, attainment=None)
+
+
 def has_penalties(objective: Objective) -> bool:
     """Whether it pays for memory or separations, so that its value is not the plain one of its kind."""
     return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
@@ -208,8 +230,40 @@ def objective_levels(
         return [cost + penalty]
     if goal.fair:
         return leximin_values(request, rates, penalty)[: level_count(request)]
+    if goal.by_share:
+        samples = [spec.demand_samples for spec in request.models]
+        return [count_held(samples, rates) / max(1, len(samples[0]))]
     pairs = zip(request.models, rates, strict=True)
     return [sum(goal.gain(spec) * capped_rate(spec, rate) for spec, rate in pairs) - penalty]
+
+
+def count_held(samples: Sequence[Sequence[float]], rates: Sequence[float]) -> int:
+    """How many moments have no entry above its model's rate; `samples` are by model, then by moment."""
+    least = [rate * (1 + TOLERANCE) for rate in rates]
+    return sum(all(map(operator.le, entries, least)) for entries in zip(*samples, strict=True))
+
+
+def reads_samples(request: PlanRequest) -> bool:
+    """Whether the objective is about demand samples: the largest share of them, or a share at least cost."""
+    return request.objective.attainment is not None or goal_of(request).by_share
+
+
+def required_samples(request: PlanRequest) -> int | None:
+    """How many samples must be held: ⌈attainment · n⌉; None if the objective asks for no share."""
+    share = request.objective.attainment
+    if share is None:
+        return None
+    return samples_of_share(share, sample_count(request))
+
+
+def samples_of_share(share: float, count: int) -> int:
+    """⌈share · count⌉."""
+    return max(0, math.ceil(share * count - COUNT_SLACK))
+
+
+def sample_count(request: PlanRequest) -> int:
+    """How many samples there are; 0 without models or samples."""
+    return len(request.models[0].demand_samples) if request.models else 0
 
 
 def requires_resilience(request: PlanRequest) -> bool:

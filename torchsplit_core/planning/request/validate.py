@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.planning.request.colocation_index import flows_of, members_of
-from torchsplit_core.planning.request.demand_windows import check_demand_over_day
+from torchsplit_core.planning.request.demand_windows import check_demand_over_day, check_samples
 from torchsplit_core.planning.request.fleet import is_unpartitioned, list_gpus
 from torchsplit_core.planning.request.llm import check_llm, check_llm_plans
 from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
@@ -59,6 +59,7 @@ def validate(request: PlanRequest) -> None:
         _check_model(model)
     check_demand_over_day(request.models)
     _check_choice("plan_demand_at", request.plan_demand_at, ("mean", "p95"))
+    check_samples(request)
     _check_tiers(request)
     _check_colocations(request)
     _check_current(request)

@@ -14,7 +14,13 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, reached_levels
+from torchsplit_core.planning.request.objective import (
+    first_bound,
+    goal_of,
+    least_cost_objective,
+    normalised,
+    reached_levels,
+)
 from torchsplit_core.planning.request.validate import MAX_GPUS, validate
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import (
@@ -29,19 +35,24 @@ from torchsplit_core.values import (
 from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.status import SolveStatus
 
-Parameter = Literal["gpus", "weight", "demand", "min_throughput", "touched_gpus"]
+Parameter = Literal["gpus", "weight", "demand", "min_throughput", "touched_gpus", "attainment"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
 MAX_VALUES = 64
 """Most points of a curve; each is a plan."""
 COUNTS: tuple[Parameter, ...] = ("gpus", "touched_gpus")
 """Parameters that are whole numbers."""
+OF_ALL: tuple[Parameter, ...] = ("touched_gpus", "attainment")
+"""Parameters of the whole request, which have no target."""
+SHARES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+"""Shares of demand samples for the curve of what holding them takes."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
     """The parameter: the number of GPUs of type `target`, a demand of model `target`, or (`target` empty) how many GPUs
-    of the request's current state may change, over ascending values.
+    of the request's current state may change, or which share of its demand samples is held at least cost, over
+    ascending values.
 
     Units: GPUs; weights have none; demand and min_throughput are requests per second. Raises InputFault for anything
     but 1 to 64 finite, ascending values of 0 or more (whole ones for GPUs).
@@ -138,6 +149,8 @@ def request_at(request: PlanRequest, sweep: SweepRequest, value: float) -> PlanR
         return replace(request, gpus=_fleet_with_count(request, sweep.target, int(value)))
     if sweep.parameter == "touched_gpus":
         return replace(request, objective=replace(request.objective, max_touched_gpus=int(value)))
+    if sweep.parameter == "attainment":
+        return replace(request, objective=replace(least_cost_objective(request.objective), attainment=value))
     known = [model.name for model in request.models]
     if sweep.target not in known:
         raise InputFault(
@@ -161,6 +174,8 @@ def present_value(request: PlanRequest, parameter: Parameter, target: str) -> fl
     if parameter == "touched_gpus":
         most = request.objective.max_touched_gpus
         return None if most is None else float(most)
+    if parameter == "attainment":
+        return request.objective.attainment
     for model in request.models:
         if model.name == target:
             value = getattr(model, _FIELD[parameter])
@@ -191,7 +206,7 @@ def sweep_points(
     """The points solved so far, ascending, each with the tightest bound that any of them proves."""
     points = [_sweep_point(request, value, outcomes[value]) for value in sweep.values if value in outcomes]
     upward, downward = _monotone(request, sweep)
-    maximised = not goal_of(request).minimised
+    maximised = not goal_of(request_at(request, sweep, sweep.values[0])).minimised
     tight = []
     for point in points:
         # `above` and `below`: points whose best value is proven to be no lower, no higher than here.
@@ -292,10 +307,10 @@ def _gap(value: float | None, bound: float | None) -> float | None:
 
 def _monotone(request: PlanRequest, sweep: SweepRequest) -> tuple[bool, bool]:
     """Whether the best value of the objective never falls, and never rises, as the parameter grows."""
-    goal = goal_of(request)
+    goal = goal_of(request_at(request, sweep, sweep.values[0]))
     if sweep.parameter in COUNTS:
         return not goal.minimised, goal.minimised
-    if sweep.parameter == "min_throughput":
+    if sweep.parameter in ("min_throughput", "attainment"):
         return goal.minimised, not goal.minimised
     trend = goal.by_weight
     if sweep.parameter == "demand":

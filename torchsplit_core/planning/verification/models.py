@@ -141,7 +141,7 @@ def _model_faults(
             yield from _latency_faults(
                 _transfer_ms(request, variant, instances), spec.max_latency_ms, _by_stage(instances)
             )
-    rate, least = _rate(request, spec, instances), spec.min_throughput_rps
+    rate, least = _rate(request, spec, instances), _minimum(request, spec)
     if least is not None and rate < least * (1 - TOLERANCE):
         problem = f"gets {rate:.3g} requests/s, below its minimum {least:.3g}"
         remedy = "Give it more or larger slices, or lower its minimum."
@@ -178,22 +178,44 @@ def _failure_faults(
 ) -> Iterator[PlanFault]:
     """Minima that fail without the instances of some GPU, if the plan must survive that."""
     for spec in request.models:
-        least, model_instances = spec.min_throughput_rps, instances[spec.name]
+        least = _minimum(request, spec)
         if not request.objective.survives or not least:
             continue
-        for lost in dict.fromkeys(instance.gpu for instance in model_instances):
-            # With one of its GPUs an engine loses all.
-            groups = {instance.group for instance in model_instances if instance.gpu == lost} - {None}
-            remaining = [
-                instance
-                for instance in model_instances
-                if instance.gpu != lost and instance.group not in groups
-            ]
-            rate = _rate(request, spec, remaining, link=_link_bytes_per_ms(request, model_instances))
+        for lost, rate in _rates_without(request, spec, instances[spec.name]):
             if rate < least * (1 - TOLERANCE):
                 problem = f"gets {rate:.3g} requests/s with {lost} lost, below its minimum {least:.3g}"
                 remedy = "Give it more slices on other GPUs, or lower its minimum."
                 yield PlanFault(None, None, spec.name, problem, remedy)
+
+
+def least_rates(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> list[float]:
+    """By model its requests/s, or if the plan must survive the loss of a GPU the least that a loss leaves."""
+    instances = _instances_by_model(request, gpus)
+    rates = []
+    for spec in request.models:
+        left = [_rate(request, spec, instances[spec.name])]
+        if request.objective.survives:
+            left += [rate for _, rate in _rates_without(request, spec, instances[spec.name])]
+        rates.append(min(left))
+    return rates
+
+
+def _rates_without(
+    request: PlanRequest, spec: PlanModel, instances: Sequence[_CheckedInstance]
+) -> Iterator[tuple[str, float]]:
+    """Each of the model's GPUs with the requests/s that its loss leaves."""
+    for lost in dict.fromkeys(instance.gpu for instance in instances):
+        # With one of its GPUs an engine loses all.
+        groups = {instance.group for instance in instances if instance.gpu == lost} - {None}
+        remaining = [
+            instance for instance in instances if instance.gpu != lost and instance.group not in groups
+        ]
+        yield lost, _rate(request, spec, remaining, link=_link_bytes_per_ms(request, instances))
+
+
+def _minimum(request: PlanRequest, spec: PlanModel) -> float | None:
+    """The model's minimum; None if the attainment of samples stands for it."""
+    return None if request.objective.attainment is not None else spec.min_throughput_rps
 
 
 def member_rates(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) -> dict[str, float]:

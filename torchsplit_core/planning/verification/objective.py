@@ -9,6 +9,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.verification.claims import TOLERANCE, false_claim, same
 from torchsplit_core.planning.verification.colocation import members_on_gpu, separation_weight_bytes
 from torchsplit_core.planning.verification.flows import sent_between_gpus
+from torchsplit_core.planning.verification.samples import samples_faults, share_held
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
 
@@ -61,6 +62,13 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
         yield false_claim(f"claims the gap {objective.gap}, and it is {gap}")
 
 
+def check_samples_held(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+    """Faults in the samples that the outcome says are held."""
+    objective = request.objective
+    read = objective.attainment is not None or objective.kind == "attainment"
+    return samples_faults(request, outcome, read=read)
+
+
 def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     """γ · GiB beyond the slices + separation_weight · (separated soft bytes, GPU by GPU, + routed bytes/s)."""
     gamma, weight = request.objective.memory_violation_penalty, request.objective.separation_weight
@@ -86,6 +94,8 @@ def _level_values(
     if kind == "min_gpus":
         costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
         return [sum(costs[gpu.id] for gpu in outcome.gpus if gpu.used) + penalty]
+    if kind == "attainment":
+        return [share_held(request, outcome.gpus)]
     if kind == "weighted_sum":
         total = sum(
             spec.weight

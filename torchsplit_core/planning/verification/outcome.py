@@ -24,7 +24,7 @@ from torchsplit_core.planning.verification.engines import engine_faults, group_f
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
-from torchsplit_core.planning.verification.objective import check_objective
+from torchsplit_core.planning.verification.objective import check_objective, check_samples_held
 from torchsplit_core.planning.verification.touched import is_untouched, touch_faults
 from torchsplit_core.values import (
     InternalFault,
@@ -62,9 +62,9 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
     for check in (
         lambda: _fleet_faults(request, outcome),
         lambda: (*_use_faults(request, outcome.gpus), *slice_faults(request, outcome.gpus)),
-        lambda: (*_point_faults(request, outcome.gpus), *group_faults(request, outcome.gpus)),
+        lambda: _point_faults(request, outcome.gpus),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
-        lambda: check_objective(request, outcome),
+        lambda: (*check_objective(request, outcome), *check_samples_held(request, outcome)),
         lambda: flow_faults(request, outcome),
         lambda: check_costs(request, outcome),
         lambda: touch_faults(request, outcome),
@@ -93,8 +93,8 @@ def _use_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[Pl
             yield false_claim(f"is not used, and has {len(gpu.slices)} slices", gpu=gpu.id)
 
 
-def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
-    """Impossible slices, and impossible shares and numbers of their tenants, GPU by GPU.
+def slice_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+    """Impossible slices, and impossible shares and numbers of their tenants, GPU by GPU; groups of GPUs that are none.
 
     The GPUs are some of the fleet's, by id; tenants need a share, but no point yet.
     """
@@ -118,6 +118,7 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
             yield from (_exclusive_faults if request.sharing == "exclusive" else _sharing_faults)(
                 request, planned.id, item
             )
+    yield from group_faults(request, gpus)
 
 
 def _exclusive_faults(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:

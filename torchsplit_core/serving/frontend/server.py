@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
+from torchsplit_core import extras
 from torchsplit_core.files import replace_file
 from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.frontend.app import Frontend
 from torchsplit_core.serving.frontend.slice_locks import lock_devices
+from torchsplit_core.serving.llm_frontend.app import EngineLink, LlmFrontend, PlanApplication
+from torchsplit_core.serving.llm_frontend.engine_pool import EnginePool
 from torchsplit_core.serving.metrics import ServerMetrics
 from torchsplit_core.serving.part_export import export_parts
-from torchsplit_core.serving.plan import ServingPlan, plan_serving
+from torchsplit_core.serving.pinning import off_cores
+from torchsplit_core.serving.plan import ServingPlan, check_engines_on_cores, plan_serving
 from torchsplit_core.serving.protocol.access_guard import AccessGuard, load_tls_context
 from torchsplit_core.serving.protocol.file_limits import raise_file_limit
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
 from torchsplit_core.serving.settings import ReadyServer, ServeSettings, check_settings
-from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, ignore_progress
 
+RESTARTS = 5
+"""Starts of a lost engine before it is given up."""
 GRACE_S = 2
 """Time to write the last responses."""
 
@@ -36,7 +42,12 @@ GRACE_S = 2
 def prepare_serving(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings) -> ServingPlan:
     """Check settings and plan before anything starts. Raises InputFault."""
     check_settings(settings)
-    return plan_serving(outcome, request, bind_slices(outcome, settings.stand_in))
+    # What no host can run is said before what this one lacks.
+    check_engines_on_cores(outcome)
+    serving_plan = plan_serving(outcome, request, bind_slices(outcome, settings.stand_in))
+    if serving_plan.engines:
+        extras.require_extra("llm")
+    return serving_plan
 
 
 def reserve_slices(serving_plan: ServingPlan, settings: ServeSettings) -> AbstractContextManager[None]:
@@ -74,7 +85,7 @@ def serve(
     with (
         reserve_slices(serving_plan, settings),
         open_listener(settings.host, settings.port) as listener,
-        _off_slice_cores(serving_plan),
+        off_cores(core for bound_slice in serving_plan.slices for core in bound_slice.cores),
     ):
         limits = replace(settings.limits, connections=raise_file_limit(settings.limits.connections))
         settings = replace(settings, limits=limits)
@@ -94,29 +105,57 @@ async def serve_until(
     metrics = ServerMetrics(serving_plan)
     with private_temp_dir() as directory:
         engine = Engine(serving_plan, settings, metrics)
+        llm_engines = EnginePool(serving_plan.engines)
         try:
-            front = Frontend(engine, metrics, AccessGuard(settings.access), settings.limits)
-            server = HttpServer(front, settings.limits, load_tls_context(settings.access))
+            guard = AccessGuard(settings.access)
+            names = [served.model for served in serving_plan.engines]
+            llms = LlmFrontend(names, guard, metrics.observe_response)
+            front = Frontend(engine, metrics, guard, settings.limits)
+            application = PlanApplication(front, llms) if serving_plan.engines else front
+            server = HttpServer(application, settings.limits, load_tls_context(settings.access))
             metrics.observe_server(server)
+            llms.on_lost = lambda link: front.keep_task(asyncio.create_task(_restart(llm_engines, link)))
+
+            async def start_all() -> None:
+                llms_starting = asyncio.create_task(llm_engines.start(progress))
+                try:
+                    await _start_engine(engine, serving_plan, directory, settings, progress)
+                    llms.add(await llms_starting)
+                finally:
+                    llms_starting.cancel()
+
             async with server.run(listener, GRACE_S):
                 stopped = asyncio.create_task(stop.wait())
-                starting = asyncio.create_task(
-                    _start_engine(engine, serving_plan, directory, settings, progress)
-                )
+                starting = asyncio.create_task(start_all())
                 try:
                     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
                     if starting.done():
                         starting.result()
                         url = url_of(settings.host, listener, "http" if server.tls is None else "https")
-                        announce(ReadyServer(url, tuple(engine.stages), serving_plan.warnings))
+                        announce(ReadyServer(url, (*engine.stages, *llms.names), serving_plan.warnings))
                         await stopped
-                    await engine.drain()
+                    await asyncio.gather(engine.drain(), llms.drain(settings.drain_s))
                 finally:
                     starting.cancel()
                     stopped.cancel()
                     front.readers.end()
         finally:
-            await engine.stop()
+            await asyncio.gather(engine.stop(), llm_engines.stop())
+
+
+async def _restart(pool: EnginePool, link: EngineLink) -> None:
+    """Start a lost engine anew, in vain at most RESTARTS times."""
+    served = link.engine.served
+    for _ in range(RESTARTS):
+        if pool.ended:
+            return
+        try:
+            link.renew(await pool.restart(link.engine))
+        except InputFault as fault:
+            print(f"the engine of {served.model} on {served.slice}: {fault}", file=sys.stderr, flush=True)
+        else:
+            print(f"the engine of {served.model} on {served.slice} is back", file=sys.stderr, flush=True)
+            return
 
 
 async def _start_engine(
@@ -125,16 +164,3 @@ async def _start_engine(
     """Write the parts in a thread, while the frontend replies that nothing is ready; then start the workers."""
     folders = await asyncio.to_thread(export_parts, serving_plan, directory, settings.trust, progress)
     await engine.start(folders, progress)
-
-
-@contextmanager
-def _off_slice_cores(serving_plan: ServingPlan) -> Iterator[None]:
-    """Pin this process to the cores without a slice, if there are any, until the block ends."""
-    before = os.sched_getaffinity(0)
-    left = before - {core for bound_slice in serving_plan.slices for core in bound_slice.cores}
-    if left:
-        os.sched_setaffinity(0, left)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -16,6 +16,7 @@ from torchsplit_core.serving.llm_engine.app import LlmApp, ServedText
 from torchsplit_core.serving.llm_engine.batching import ContinuousBatch, prepare_torch
 from torchsplit_core.serving.llm_engine.decoder import context_length, load_decoder
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings, check_engine_settings
+from torchsplit_core.serving.pinning import pin_process
 from torchsplit_core.serving.protocol.child_lines import run_child, send_line
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
@@ -30,6 +31,7 @@ what writing an event takes."""
 def run_engine(settings: LlmEngineSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raises InputFault."""
     check_engine_settings(settings)
+    pin_process(settings.cores)
     prepare_torch(settings.threads)
     model, tokens = load_decoder(settings)
     vocabulary = int(model.config.get_text_config().vocab_size)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from torchsplit_core import extras
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings, check_engine_settings
 from torchsplit_core.serving.llm_engine.step_log import LoggedStep
-from torchsplit_core.serving.load_test.session import LLM_ENGINE, run_child
+from torchsplit_core.serving.protocol.child_process import LLM_ENGINE, run_child
 from torchsplit_core.values import InputFault
 
 

@@ -21,7 +21,8 @@ class LlmEngineSettings:
 
     `max_num_seqs`, `max_num_batched_tokens`: most sequences and tokens of a step. The KV cache has `kv_blocks` blocks
     of `block_tokens` tokens. `max_model_len`: longest prompt and output together, None: as the model and the cache
-    allow. `threads`: of torch. `port` 0 is any that is free.
+    allow. `threads`: of torch. `cores`: that the process is pinned to, empty: those it has. `port` 0 is any that is
+    free.
     """
 
     source: str
@@ -33,6 +34,7 @@ class LlmEngineSettings:
     max_model_len: int | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int = 1
+    cores: tuple[int, ...] = ()
     seed: int = 0
     host: str = "127.0.0.1"
     port: int = 0

@@ -15,6 +15,15 @@ LEAST_STEPS = 20
 """Fewer steps say next to nothing of five coefficients."""
 
 
+HUBER = 1.345
+"""Standard deviations from which a step weighs less: 95 % efficient for normal errors (Huber, Robust Statistics)."""
+NORMAL_MAD = 1.4826
+"""Standard deviations of a normal distribution in its median absolute deviation."""
+REWEIGHTINGS = 20
+LEAST_MS = 0.01
+"""No step takes less."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepFit:
     """A line fitted to `steps` steps. `total_error`: of the sum of their times; `median_error`: of one step."""
@@ -25,10 +34,12 @@ class StepFit:
     median_error: float
 
 
-def fit_step_line(steps: Sequence[LoggedStep]) -> StepFit:
+def fit_step_line(steps: Sequence[LoggedStep], *, robust: bool = False) -> StepFit:
     """The line that explains the seconds of the steps best: least squares, no coefficient below 0.
 
-    Seconds count as they are, since waiting adds up seconds, not shares. Raises InputFault for too few steps.
+    Seconds count as they are, since waiting adds up seconds, not shares. `robust`: relative errors count, and steps in
+    which something else had the core, which take many times as long as their like, weigh less (Huber's weights): what
+    is fitted is the engine, not what happened beside it. Raises InputFault for too few steps.
     """
     if len(steps) < LEAST_STEPS:
         problem = f"has {len(steps)} steps, fewer than the {LEAST_STEPS} that a line is fitted to"
@@ -42,8 +53,14 @@ def fit_step_line(steps: Sequence[LoggedStep]) -> StepFit:
     times_ms = 1e3 * np.array([step.end_s - step.start_s for step in steps])
     # Columns of one size: pairs of tokens are counted in ten thousands, sequences in single ones.
     sizes = np.maximum(np.linalg.norm(work, axis=0), 1e-12)
-    coefficients = nnls(work / sizes, times_ms)[0] / sizes
-    fitted = work @ coefficients
+    weights = 1.0 / np.maximum(times_ms, LEAST_MS) if robust else np.ones_like(times_ms)
+    for _ in range(REWEIGHTINGS if robust else 1):
+        coefficients = nnls(work / sizes * weights[:, None], times_ms * weights)[0] / sizes
+        fitted = work @ coefficients
+        expected = np.maximum(fitted, LEAST_MS)
+        apart = np.maximum(np.abs(times_ms - fitted) / expected, 1e-12)
+        # The root: least squares square it.
+        weights = np.sqrt(np.minimum(1.0, HUBER * NORMAL_MAD * np.median(apart) / apart)) / expected
     return StepFit(
         StepLine(*map(float, coefficients)),
         len(steps),

@@ -124,15 +124,17 @@ def _measured_model(
         len(answers) - len(good),
         tuple(sorted(statuses.items())),
         percentiles(without_warm_up([(ms + on_top) / 1e3 for ms in replayed_ms])),
-        *(
-            None if bound is None else _add_ms(bound, on_top)
-            for bound in (load.response_low_ms, load.response_high_ms)
-        ),
+        simulated_low_ms=_add_bound(load.response_low_ms, on_top),
+        simulated_high_ms=_add_bound(load.response_high_ms, on_top),
     )
 
 
 def _add_ms(times: ResponseTimes, on_top: float) -> MeasuredTimes:
     return MeasuredTimes(*(None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)))
+
+
+def _add_bound(times: ResponseTimes | None, on_top: float) -> MeasuredTimes | None:
+    return None if times is None else _add_ms(times, on_top)
 
 
 def _hand_over(name: str, serving_plan: ServingPlan, measured: LoadTestData) -> float:
@@ -220,12 +222,12 @@ def _disagreements(
     slow = False
     for server in servers:
         batch_ms, planned_ms = server.batch_ms, server.planned_batch_ms
-        if batch_ms is None or planned_ms is None or not _exceeds_tolerance(batch_ms, planned_ms, TIME_BAND):
+        if batch_ms is None or planned_ms is None or not exceeds_tolerance(batch_ms, planned_ms, TIME_BAND):
             continue
         slow = True
         words = (
-            f"{model.name} on {server.id}, stage {server.stage}: its batches take {_three_digits(batch_ms)} ms, "
-            f"{batch_ms / planned_ms - 1:+.0%} against {_three_digits(planned_ms)} ms planned ({replay})"
+            f"{model.name} on {server.id}, stage {server.stage}: its batches take {three_digits(batch_ms)} ms, "
+            f"{batch_ms / planned_ms - 1:+.0%} against {three_digits(planned_ms)} ms planned ({replay})"
         )
         yield Disagreement(model.name, "service", words, server.id, server.stage)
     if model.errors:
@@ -236,7 +238,7 @@ def _disagreements(
             model.name, "load", f"{model.name}: {model.errors} requests got no result ({statuses})"
         )
     rate = abs(model.measured_rps - model.predicted_rps) > RATE_BAND * model.predicted_rps
-    late = _exceeds_tolerance(
+    late = exceeds_tolerance(
         model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND
     ) and not _within_simulated_range(model)
     if slow or not (rate or late):
@@ -249,7 +251,7 @@ def _disagreements(
         f"{model.measured_rps:.4g} of {model.predicted_rps:.4g} requests/s"
     )
     longest = max(servers, key=lambda server: server.wait_ms or 0.0)
-    if model.replayed_ms.p95 is not None and not _exceeds_tolerance(
+    if model.replayed_ms.p95 is not None and not exceeds_tolerance(
         model.measured_ms.p95, model.replayed_ms.p95, TIME_BAND
     ):
         words = (
@@ -262,27 +264,27 @@ def _disagreements(
     outside = sum(response) * 1e3 / len(response) - inside
     if outside > model.hop_ms + max(LEAST_MS, TIME_BAND * inside):
         words = (
-            f"{model.name}: passing through the front takes {_three_digits(outside)} ms under load and "
-            f"{_three_digits(model.hop_ms)} ms alone ({against})"
+            f"{model.name}: passing through the front takes {three_digits(outside)} ms under load and "
+            f"{three_digits(model.hop_ms)} ms alone ({against})"
         )
         yield Disagreement(model.name, "front", words)
         return
     sooner = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
     words = (
         f"{model.name}: answers {'faster' if sooner else 'slower'} than simulated ({against}), and its batches take "
-        f"what was planned. Its longest wait is {_three_digits(longest.wait_ms or 0.0)} ms, before stage "
+        f"what was planned. Its longest wait is {three_digits(longest.wait_ms or 0.0)} ms, before stage "
         f"{longest.stage} on {longest.id} ({replay})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 
 
-def _three_digits(value: float) -> str:
+def three_digits(value: float) -> str:
     """The value with three digits and without an exponent."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _format_ms(value: float | None) -> str:
-    return "n/a" if value is None else f"{_three_digits(value)} ms"
+    return "n/a" if value is None else f"{three_digits(value)} ms"
 
 
 def _describe_replay(model: MeasuredModel) -> str:
@@ -290,7 +292,7 @@ def _describe_replay(model: MeasuredModel) -> str:
     replayed_p95, measured_p95 = model.replayed_ms.p95, model.measured_ms.p95
     if replayed_p95 is None or measured_p95 is None:
         return "replayed p95 n/a"
-    return f"replayed p95 {_three_digits(replayed_p95)} ms, {replayed_p95 / measured_p95 - 1:+.0%} against measured"
+    return f"replayed p95 {three_digits(replayed_p95)} ms, {replayed_p95 / measured_p95 - 1:+.0%} against measured"
 
 
 def _describe_spread(tally: Mapping[str, Any]) -> str:
@@ -298,7 +300,7 @@ def _describe_spread(tally: Mapping[str, Any]) -> str:
     rows, times = max(tally["whole_ms"].items(), key=lambda pair: len(pair[1]))
     ordered = sorted(times)
     low, high = percentile(ordered, 0.05), percentile(ordered, 0.95)
-    return f"batches of {rows} took {_three_digits(low)} to {_three_digits(high)} ms (5 to 95 %)"
+    return f"batches of {rows} took {three_digits(low)} to {three_digits(high)} ms (5 to 95 %)"
 
 
 def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
@@ -320,7 +322,8 @@ def _within_simulated_range(model: MeasuredModel) -> bool:
     return low.p95 <= measured_p95 <= high.p95
 
 
-def _exceeds_tolerance(value: float | None, reference: float | None, band: float) -> bool:
+def exceeds_tolerance(value: float | None, reference: float | None, band: float) -> bool:
+    """Whether a time (ms) is off by more than this share of the reference; not where either is unknown."""
     if value is None or reference is None:
         return False
     return abs(value - reference) > max(LEAST_MS, band * reference)

@@ -181,10 +181,16 @@ def processor_ms(pid: int) -> float:
 def fit_costs(
     few: Sequence[CostSample], many: Sequence[CostSample], large: Sequence[CostSample]
 ) -> FrontCosts:
-    """Fit non-negative costs to all blocks, least squares of the relative errors."""
+    """Fit non-negative costs to all blocks, least squares of the relative errors.
+
+    Raises InputFault for a block that took less than a tick of the processor's clock, which relates to nothing.
+    """
     from scipy.optimize import nnls
 
     samples = (*few, *many, *large)
+    if not all(sample.ms > 0 for sample in samples):
+        problem = "was measured on so busy a machine that a block took no tick of its clock"
+        raise InputFault("the front", problem, "Measure again when this machine is less busy.")
     rows = [(sample.requests, sample.batches, sample.megabytes) for sample in samples]
     spent = np.array([sample.ms for sample in samples])
     (request, batch, megabyte), _ = nnls(np.array(rows) / spent[:, None], np.ones(len(samples)))

@@ -22,7 +22,16 @@ from torchsplit_core.latency_slo.frontend import (
 from torchsplit_core.latency_slo.service_variance import simulate_with_variance, with_lognormal_service
 from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.serving.load_test.comparison import LoadTestData, build_measurement
-from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
+from torchsplit_core.serving.load_test.llm_comparison import LlmResult, with_llms
+from torchsplit_core.serving.load_test.llm_load import (
+    cache_warnings,
+    fetch_steps,
+    llm_load,
+    llm_traffic,
+    measure_llm_hop,
+    without_llms,
+)
+from torchsplit_core.serving.load_test.session import LoadResult, ServerHandle, send_load, serving_session
 from torchsplit_core.serving.plan import ServingPlan
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.simulation.arrivals import arrival_times_ms, offered_rps
@@ -78,7 +87,10 @@ def measure(
     # Fail early, before a server that already has these slices is disturbed.
     with reserve_slices(serving_plan, serving):
         pass
-    times = arrival_times(request, serving_plan, load, arrivals)
+    planned_rps = {model.name: model.throughput_rps for model in outcome.models}
+    times = arrival_times(request, serving_plan, load, arrivals, planned_rps)
+    traffic = llm_traffic(outcome, request, serving_plan, times, load.seed)
+    batch_outcome, batch_request = without_llms(outcome, request) if traffic else (outcome, request)
     slice_cores = {core for bound_slice in serving_plan.slices for core in bound_slice.cores}
     cores = sorted(os.sched_getaffinity(0) - slice_cores)
     front = front_warning(outcome, request, load.load) if serving.stand_in == "none" else ""
@@ -90,6 +102,10 @@ def measure(
     with serving_session(
         outcome, request, serving, lambda share, text: progress(0.2 * share, text)
     ) as server:
+        llm_hops: dict[str, float] = {}
+        for item in traffic:
+            progress(0.2, f"timing single requests to {item.name}")
+            llm_hops[item.name] = measure_llm_hop(server, item, slice_cores)
         requests = {model.name: server.example_request(model.name) for model in serving_plan.models}
         hops: dict[str, Hop] = {}
         for number, model in enumerate(serving_plan.models):
@@ -102,21 +118,42 @@ def measure(
             progress(0.3 + 0.6 * min(1.0, at / load.duration_s), f"{at:.0f} of {load.duration_s:g} s of load")
             on_progress(sample | {"queues": server.fetch_json("GET", "/torchsplit/state")["models"]})
 
-        load_result = send_load(server, requests, times, cores, report_progress)
+        def report_llm(share: float, text: str) -> None:
+            progress(0.3 + 0.6 * share, text)
+
+        with llm_load(
+            server, traffic, slice_cores, report_llm if not serving_plan.models else None
+        ) as answers:
+            load_result = LoadResult({}, 0.0)
+            if serving_plan.models:
+                batch_times = {model.name: times[model.name] for model in serving_plan.models}
+                load_result = send_load(server, requests, batch_times, cores, report_progress)
+        steps = fetch_steps(server) if traffic else {}
         tallies = server.fetch_json("GET", "/torchsplit/tallies")
         warnings = server.warnings
     progress(0.95, "simulating the same arrivals")
-    sim_request = build_simulation(outcome, request, times, hand_over_by_server(hops))
-    simulated = simulate_with_variance(sim_request)
+    measurement = Measurement(outcome.request_sha256, load.duration_s, load.load, "", ())
+    simulated_warnings: tuple[str, ...] = ()
+    if serving_plan.models:
+        sim_request = build_simulation(batch_outcome, batch_request, times, hand_over_by_server(hops))
+        simulated = simulate_with_variance(sim_request)
+        simulated_warnings = simulated.warnings
+        total = {name: hop.total_ms for name, hop in hops.items()}
+        in_front = {model.name: model.front_ms for model in sim_request.models}
+        measured = LoadTestData(
+            load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front
+        )
+        measurement = build_measurement(
+            batch_outcome, serving_plan, measured, sim_request, simulated, points=serving.stand_in == "none"
+        )
+    results = {
+        name: LlmResult(sent.result(), steps, llm_hops[name], load.duration_s)
+        for name, sent in answers.items()
+    }
+    measurement = with_llms(measurement, traffic, results)
     report = discover_host()
     processor = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({bound.device.name for bound in serving_plan.slices if bound.device.kind != "cpu"})
-    total = {name: hop.total_ms for name, hop in hops.items()}
-    in_front = {model.name: model.front_ms for model in sim_request.models}
-    measured = LoadTestData(load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front)
-    measurement = build_measurement(
-        outcome, serving_plan, measured, sim_request, simulated, points=serving.stand_in == "none"
-    )
     return replace(
         measurement,
         load=load.load,
@@ -127,7 +164,8 @@ def measure(
             *core_warnings(cores),
             *filter(None, [front, unsteady]),
             *death_warnings(tallies),
-            *simulated.warnings,
+            *cache_warnings(traffic),
+            *simulated_warnings,
         ),
     )
 
@@ -162,10 +200,17 @@ def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def arrival_times(
-    request: PlanRequest, serving_plan: ServingPlan, load: LoadSettings, arrivals: ArrivalsOf
+    request: PlanRequest,
+    serving_plan: ServingPlan,
+    load: LoadSettings,
+    arrivals: ArrivalsOf,
+    planned_rps: Mapping[str, float] = {},
 ) -> dict[str, list[float]]:
-    """Due times (s) of each served model's requests. Raises InputFault for too many, or none."""
-    served_names = {model.name for model in serving_plan.models}
+    """Due times (s) of each served model's requests; an LLM gets `load` times the lesser of its demand and its planned
+    rate. Raises InputFault for too many, or none.
+    """
+    served_names = {served.model for served in serving_plan.engines}
+    served_names |= {model.name for model in serving_plan.models}
     times_s: dict[str, list[float]] = {}
     for number, model in enumerate(request.models):
         if model.name not in served_names:
@@ -173,7 +218,10 @@ def arrival_times(
         kind = arrivals(model)
         where = f"models: {model.name}: arrivals"
         check_arrivals(where, kind, 1)
-        rate = (offered_rps(kind) or 0.0) * load.load
+        offered, factor = offered_rps(kind) or 0.0, load.load
+        if model.llm is not None and offered:
+            factor *= min(1.0, planned_rps.get(model.name, offered) / offered)
+        rate = offered * factor
         most = int(rate * load.duration_s * 1.5) + 100
         if isinstance(kind, TraceArrivals):
             most = len(kind.times_s)
@@ -188,7 +236,7 @@ def arrival_times(
             # Its states are drawn for all requests.
             check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
-        due = arrival_times_ms(kind, most, rng, load.load) / 1e3
+        due = arrival_times_ms(kind, most, rng, factor) / 1e3
         times_s[model.name] = [float(time) for time in due[due <= load.duration_s]]
     if not any(times_s.values()):
         problem = f"is {load.duration_s:g}, and no request is due in that time"

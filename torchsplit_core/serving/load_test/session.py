@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import http.client
 import json
-import os
 import secrets
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from torchsplit_core.bundle import python_path
 from torchsplit_core.files import write_text
-from torchsplit_core.isolation.faults import printable_line
+from torchsplit_core.serving.protocol.child_process import FRONT, GENERATOR, run_child
 from torchsplit_core.serving.protocol.client import RawTensor, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers
 from torchsplit_core.serving.settings import MOST_CONNECTIONS, AccessSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 
-FRONT = "torchsplit_core.serving.frontend"
-GENERATOR = "torchsplit_core.serving.load_test.generator"
-LLM_ENGINE = "torchsplit_core.serving.llm_engine"
-NAMES = {FRONT: "the server", GENERATOR: "the load generator", LLM_ENGINE: "the engine"}
-END_S = 60.0
 SETTLE_S = 30.0
 """Time to wait for responses after the last request."""
 
@@ -150,36 +139,3 @@ def send_load(
                 return LoadResult(answers, float(message["begun_s"]), float(message["processor_s"]))
             on_progress(message)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
-
-
-@contextmanager
-def run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
-    """Run a module as a child that ends when its input does; its process id, and the lines that it writes."""
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=os.environ | {"PYTHONPATH": python_path()},
-        )
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(command).encode() + b"\n")
-            process.stdin.flush()
-            yield process.pid, (json.loads(line) for line in process.stdout)
-            status = process.poll()
-            if status not in (0, 2, None):
-                errors.seek(0)
-                lines = errors.read().decode(errors="replace").strip().splitlines() or [""]
-                last = printable_line(lines[-1][:300])
-                raise InputFault(NAMES[module], f"ended with {last or f'status {status}'}", "Try again.")
-        finally:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()

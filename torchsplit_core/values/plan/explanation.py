@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from torchsplit_core.values.fields import Count, FileField, Finite, Name, NonNegative
+from torchsplit_core.values.fields import Added, Count, FileField, Finite, Name, NonNegative, Whole
 
 ChangeKind = Literal[
     "gpu",
     "layout",
     "min_throughput_rps",
     "max_latency_ms",
+    "max_ttft_ms",
+    "max_tpot_ms",
     "memory",
     "colocation",
     "max_tenants_per_slice",
     "cap_at_demand",
     "link",
+    "engine",
 ]
 
 LimitKind = Literal[
     "capacity",
     "min_throughput_rps",
     "max_latency_ms",
+    "max_ttft_ms",
+    "max_tpot_ms",
     "memory",
     "colocation",
     "max_tenants_per_slice",
@@ -45,7 +50,7 @@ class ChangeEffect:
     round). `effect` is proven unless it is open (time ran out) or not_examined; `proven`: the figures are exact too.
     `new` is None if a demand is dropped. `gpu_id` names a GPU of the changed kind: GPUs of one type may differ in
     allowed layouts or cost. Dropping `link` (GB/s) makes one model's transfers free; any other change of it applies
-    to link and network of the whole request.
+    to link and network of the whole request. `engine`: all engines of the LLM `model` on the places of one kind.
     """
 
     what: ChangeKind
@@ -67,7 +72,10 @@ class ChangeEffect:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimit:
-    """One thing that may hold a model back. `binds` None: not proven either way; `change` is the evidence."""
+    """One thing that may hold a model back. `binds` None: not proven either way; `change` is the evidence.
+
+    A TTFT or TPOT limit binds where a tenth more of it makes the objective better.
+    """
 
     kind: LimitKind
     binds: bool | None
@@ -103,6 +111,30 @@ class LayoutReason:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineReason:
+    """Why an LLM's engines are on places of this kind, or not.
+
+    `profile` None: `tensor_parallel` GPUs without MIG. `engines` are in the plan; `rate_rps` is what one carries within
+    the limits, with its interval, `binds` why not more. in_plan: some of the engines are there. no_engine: none fits or
+    keeps the limits, `detail` says why. dominated: two engines on half of it, or the GPU without MIG, give as much.
+    tried: `trial` is the best plan with all of the model's engines there, or what bounds it.
+    """
+
+    model: Name
+    gpu_type: Name
+    profile: Name | None
+    tensor_parallel: Count
+    reason: Literal["in_plan", "no_engine", "dominated", "tried", "not_examined"]
+    engines: Whole = 0
+    rate_rps: NonNegative | None = None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
+    binds: str = ""
+    detail: str = ""
+    trial: ChangeEffect | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PriceStep:
     """A step from the freest relaxation to the plan, judged at the objective's first level.
 
@@ -121,7 +153,9 @@ class PriceStep:
 
 @dataclass(frozen=True, slots=True)
 class PlanExplanation:
-    """`complete` is False where something was left open or not examined in the time given."""
+    """`complete` is False where something was left open or not examined in the time given. `layouts` have () for a GPU
+    without MIG.
+    """
 
     models: tuple[ModelBinding, ...]
     changes: tuple[ChangeEffect, ...]
@@ -129,3 +163,4 @@ class PlanExplanation:
     steps: tuple[PriceStep, ...]
     seconds: NonNegative
     complete: bool
+    engines: Added[tuple[EngineReason, ...]] = ()

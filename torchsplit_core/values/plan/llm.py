@@ -16,6 +16,7 @@ from torchsplit_core.values.fields import (
     Name,
     NonNegative,
     PercentileRank,
+    Text,
 )
 from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.llm.decoder import DecoderSizes
@@ -31,7 +32,8 @@ GROUP_SIZES = (1, 2, 4, 8)
 class LlmPoint:
     """What an engine on a slice, or on `tensor_parallel` GPUs without MIG (`profile` WHOLE_GPU), was measured to give.
 
-    `ttft_ms` and `tpot_ms`: the limited percentile at `throughput_rps`; None: not measured.
+    `ttft_ms` and `tpot_ms`: the limited percentile at `throughput_rps`; None: not measured. `engine`: its settings and
+    the step line fitted to its steps; None: those of the LLM, and steps not known.
     """
 
     gpu_type: Name
@@ -41,6 +43,7 @@ class LlmPoint:
     ttft_ms: Annotated[NonNegative | None, FileField(after="throughput_rps")] = None
     tpot_ms: Annotated[NonNegative | None, FileField(after="ttft_ms")] = None
     basis: Basis = "measured"
+    engine: Added[PlannedEngine | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,23 @@ class PlannedEngine:
     max_model_len: Count | None
     reserve_full_prompt: bool
     step: tuple[StepLine, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LlmPoints:
+    """What `profile-llm` measured of the decoder at `source` on numbers of cores of `host`: a point for each.
+
+    The lengths are those of the requests that were sent; `percentile` of them kept the limits at each point's rate.
+    """
+
+    source: Text
+    host: str
+    prompt_tokens: TokenCounts
+    output_tokens: TokenCounts
+    points: Annotated[tuple[LlmPoint, ...], Length(min_length=1)]
+    max_ttft_ms: Divisor | None = None
+    max_tpot_ms: Divisor | None = None
+    percentile: PercentileRank = 95.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class PlannedModel:
     of models with a limit of their response time, else None. `front_rps` is what the front lets through of the
     throughput when all models get the same multiple of their demands; None if the request has no front costs.
     `ttft_ms`, `tpot_ms`, `output_tokens_per_s`: of an LLM at the lesser of its demand and its throughput, else None.
+    `samples_held`: in how many demand samples it has its own entry, whatever the others have; None if the objective
+    does not read them.
     """
 
     name: Name
@@ -89,6 +91,24 @@ class PlannedModel:
     ttft_ms: Added[TokenFigure | None] = None
     tpot_ms: Added[TokenFigure | None] = None
     output_tokens_per_s: Added[NonNegative | None] = None
+    samples_held: Added[Whole | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSamples:
+    """Of `count` samples of demand at one moment each, those `held`: every model has its entry of them.
+
+    `required`: how many the objective asks for, None if as many as possible. `worst_model` has its entry in the fewest
+    samples (None: each has all of its own). Of an infeasible outcome `held` is the most that a plan was seen to hold,
+    and no plan holds more than `bound` (None there: not known, else not said).
+    """
+
+    count: Whole
+    held: Whole
+    share: NonNegative
+    required: Whole | None = None
+    worst_model: Name | None = None
+    bound: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,7 @@ class ObjectiveValue:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A demand at fault: of one `model`, or of several `models` (a hard co-location)."""
+    """A demand at fault: of one `model`, or of several `models` (a hard co-location, or the samples of all models)."""
 
     demand: Annotated[
         Literal[
@@ -135,6 +155,7 @@ class Demand:
             "max_ttft_ms",
             "max_tpot_ms",
             "colocation",
+            "attainment",
         ],
         FileField(after="models"),
     ]
@@ -178,6 +199,7 @@ class PlanOutcome:
     `explanation`: if requested, and only of a plan. `cost_per_hour` is that of the GPUs in use, None if one of them
     has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
     its demand. `touched_gpus` have other instances or tenants than in the request's `current`; None without one.
+    `samples`: which of the demand samples are held, if the objective reads them.
     """
 
     request_sha256: str
@@ -194,3 +216,4 @@ class PlanOutcome:
     cost_per_hour: Added[NonNegative | None] = None
     cost_per_million_requests: Added[NonNegative | None] = None
     touched_gpus: Added[Whole | None] = None
+    samples: Added[HeldSamples | None] = None

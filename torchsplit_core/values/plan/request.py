@@ -16,6 +16,7 @@ from torchsplit_core.values.fields import (
     NodeId,
     NonEmpty,
     PercentileRank,
+    PositiveShare,
     Text,
     Tier,
     Whole,
@@ -201,7 +202,7 @@ class Colocation:
     bytes_per_request: Amount = 0.0
 
 
-ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
+ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus", "attainment"]
 """What the best plan is; see `planning.request.objective`."""
 
 
@@ -210,7 +211,8 @@ class Objective:
     """`memory_violation_penalty` γ None: memory is a limit. `separation_weight` 0: separations break ties.
 
     `survives` 1: every minimum still holds with the instances of any one GPU gone. `max_touched_gpus`: at most so many
-    GPUs have other instances or tenants than in the request's `current`; None: any number.
+    GPUs have other instances or tenants than in the request's `current`; None: any number. `attainment`, of a kind that
+    minimises cost: the least part of the models' `demand_samples` that is held, in place of their minima.
     """
 
     kind: ObjectiveKind = "leximin"
@@ -218,6 +220,7 @@ class Objective:
     separation_weight: Amount = 0.0
     survives: Added[Literal[0, 1]] = 0
     max_touched_gpus: Added[Whole | None] = None
+    attainment: Added[PositiveShare | None] = None
 
 
 @dataclass(frozen=True, slots=True)

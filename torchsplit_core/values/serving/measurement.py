@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from torchsplit_core.values.fields import Added, Count, Divisor, FileField, Name, NonNegative, Required, Whole
+from torchsplit_core.values.fields import (
+    Added,
+    Count,
+    Divisor,
+    FileField,
+    Name,
+    NonNegative,
+    PercentileRank,
+    Required,
+    Whole,
+)
 from torchsplit_core.values.hardware import WHOLE_GPU
+from torchsplit_core.values.plan.llm import TokenFigure
 
 DeviationSource = Literal["service", "wait", "front", "load"]
 """What a disagreement is in: batches that take another time, queues, the way through the front, or the load sent."""
@@ -31,6 +42,10 @@ class MeasuredModel:
     requests without an answer of status 200, in `statuses` by status (0: no answer). `replayed_ms`: the simulation
     once more, with the times that this run's batches took. 90 % of the simulation's runs lie between `simulated_low_ms`
     and `simulated_high_ms`; None where no speed was drawn.
+
+    Of an LLM the responses are to the last token, and it has times to the first token and for each further one, by the
+    limited `percentile`: predicted by the simulation of the same arrivals and lengths, else by the plan's points, and
+    measured at the client. They are None of a batch model, and where nothing is known.
     """
 
     name: Name
@@ -45,6 +60,11 @@ class MeasuredModel:
     replayed_ms: Added[MeasuredTimes] = MeasuredTimes()
     simulated_low_ms: Added[MeasuredTimes | None] = None
     simulated_high_ms: Added[MeasuredTimes | None] = None
+    percentile: Added[PercentileRank | None] = None
+    predicted_ttft_ms: Added[TokenFigure | None] = None
+    measured_ttft_ms: Added[TokenFigure | None] = None
+    predicted_tpot_ms: Added[TokenFigure | None] = None
+    measured_tpot_ms: Added[TokenFigure | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +72,8 @@ class MeasuredServer:
     """One tenant of a slice, all its processes together; `id` is that of the plan's simulation.
 
     `planned_batch_ms`: what the plan's points say for batches of the sizes that came, hand-over and all; `batch_ms`:
-    what they took (means). Utilisations are shares of the run's time. None: no batch came, or nothing was simulated.
+    what they took (means); of an engine of an LLM its steps. Utilisations are shares of the run's time. None: no batch
+    came, or nothing was simulated.
     """
 
     id: Name

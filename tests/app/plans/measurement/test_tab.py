@@ -9,10 +9,12 @@ from streamlit.testing.v1 import AppTest
 from app.charts.load_run import load_chart
 from app.plans.measurement import tab
 from tests.support.app.page import put_plan, said
+from tests.support.serving.llm_plans import decoder_in, llm_plan
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import MEASURE, MeasureParameters, UploadedFile
 from torchsplit_core.planning.confidence.formatting import MAX_NAMES
+from torchsplit_core.values import TokenFigure
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
@@ -225,3 +227,63 @@ def test_a_load_that_the_front_does_not_pass_is_said_before_it_is_sent(workspace
     assert not test.button("run-start").disabled and "before the first run" not in said(test)
     test.number_input[0].set_value(0.4).run()
     assert "passes about" not in said(test)
+
+
+def test_times_to_a_token_of_an_llm_stand_predicted_beside_measured(workspace, started):
+    figure = TokenFigure(80.0, p50=20.0, p95=80.0, p99=90.0)
+    slower = TokenFigure(120.0, p50=21.0, p95=120.0, p99=130.0)
+    chat = MeasuredModel(
+        "chat", 2.0, 2.0, 1.9, MeasuredTimes(), MeasuredTimes(300.0, 400.0, 500.0), 1.5, 0, percentile=90.0,
+        predicted_ttft_ms=figure, measured_ttft_ms=slower, predicted_tpot_ms=None, measured_tpot_ms=figure,
+    )  # fmt: skip
+    workspace.put("measurement", "cores", replace(FOUND, models=(*FOUND.models, chat), disagreements=()))
+    test = opened(workspace)
+    assert [len(table.value) for table in test.dataframe] == [1, 1, 1]
+    row = test.dataframe[1].value.iloc[0]
+    assert (row["model"], row["percentile"], row["the plan carries"]) == ("chat", "p90", "n/a")
+    assert (row["TTFT predicted, ms"], row["TTFT measured, ms"]) == ("80", "120")
+    assert (row["TPOT predicted, ms"], row["TPOT measured, ms"]) == ("n/a", "80")
+    assert (row["TTFT p50 predicted, ms"], row["TTFT p50 measured, ms"]) == ("20", "21")
+    assert list(test.dataframe[0].value["model"]) == ["bert"]
+    workspace.put("measurement", "cores", replace(FOUND, models=(chat,), disagreements=()))
+    assert [list(table.value["model"]) for table in opened(workspace).dataframe] == [["chat"], ["bert"]]
+
+
+@pytest.mark.parametrize(
+    ("ttft", "tpot", "met"),
+    [
+        (190.0, 49.0, True),
+        (210.0, 49.0, False),
+        (190.0, 51.0, False),
+        (None, 49.0, False),
+        (190.0, None, True),
+    ],
+)
+def test_an_llm_is_met_within_both_of_its_limits(ttft, tpot, met):
+    _, request = llm_plan(None)
+    figures = (None if value is None else TokenFigure(value) for value in (ttft, tpot))
+    measured_ttft, measured_tpot = figures
+    chat = MeasuredModel(
+        "chat", 2.0, 2.0, 2.0, MeasuredTimes(), MeasuredTimes(), 1.5, 0, percentile=95.0,
+        measured_ttft_ms=measured_ttft, measured_tpot_ms=measured_tpot,
+    )  # fmt: skip
+    assert tab.is_met(replace(FOUND, models=(chat,)), request) is met
+
+
+def test_a_plan_of_engines_runs_where_their_decoder_is(workspace, started, tmp_path, monkeypatch):
+    plan, request = llm_plan(decoder_in(tmp_path), cores=1)
+    put_plan(workspace, request, plan, "cores")
+    test = opened(workspace)
+    assert not test.button("run-start").disabled and not test.warning and "front passes" not in said(test)
+    test.button("run-start").click().run()
+    assert started == [(MEASURE, MeasureParameters("cores", 1.0, 20.0, False))]
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
+    assert opened(workspace).button("run-start").disabled
+
+
+def test_an_llm_without_a_decoder_here_has_nothing_to_run(workspace, started):
+    plan, request = llm_plan("hf:meta-llama/Llama-3.1-8B", cores=1)
+    put_plan(workspace, request, plan, "cores")
+    test = opened(workspace)
+    assert test.button("run-start").disabled and not test.selectbox
+    assert "Nothing to run for chat: an LLM is served from its folder or config.json" in said(test)

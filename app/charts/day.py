@@ -1,0 +1,60 @@
+"""A day: GPUs in use by the hour, one plan for each window beside one plan for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.charts.sweep import ACCENT
+from app.charts.theme import INK, apply_layout, axis, theme_name, with_opacity
+
+
+@dataclass(frozen=True, slots=True)
+class DayStretch:
+    """Hours from midnight UTC of a window (two where it passes midnight), its GPUs in use (None: no plan), its demand
+    as a share of the day's largest, and its number among the windows."""
+
+    number: int
+    name: str
+    begin_h: float
+    end_h: float
+    gpus: int | None
+    demand_share: float
+    worst: float | None
+
+
+def gpus_over_day(stretches: Sequence[DayStretch], static_gpus: int | None, *, dark: bool) -> go.Figure:
+    """GPUs in use over 24 hours; the demand behind, scaled to the highest. A click on a window gives its number."""
+    theme = theme_name(dark)
+    figure = go.Figure()
+    top = max([stretch.gpus or 0 for stretch in stretches] + [static_gpus or 0, 1])
+    for index, stretch in enumerate(sorted(stretches, key=lambda item: item.begin_h)):
+        figure.add_scatter(
+            x=[stretch.begin_h, stretch.begin_h, stretch.end_h, stretch.end_h],
+            y=[0, top * stretch.demand_share, top * stretch.demand_share, 0],
+            fill="tozeroy", mode="lines", line={"width": 0}, fillcolor=with_opacity(INK[theme], 0.1),
+            name="demand, scaled", showlegend=index == 0, hoverinfo="skip",
+        )  # fmt: skip
+    for index, stretch in enumerate(sorted(stretches, key=lambda item: item.begin_h)):
+        if stretch.gpus is None:
+            continue
+        worst = "n/a" if stretch.worst is None else f"{stretch.worst:.3g}"
+        middle = (stretch.begin_h + stretch.end_h) / 2
+        figure.add_scatter(
+            x=[stretch.begin_h, middle, stretch.end_h], y=[stretch.gpus] * 3, mode="lines+markers",
+            line={"color": ACCENT[theme], "width": 4}, marker={"size": [0, 11, 0], "color": ACCENT[theme]},
+            name="a plan for each window", showlegend=index == 0, customdata=[[stretch.number]] * 3,
+            hovertemplate=f"{stretch.name}: %{{y}} GPUs, worst served × {worst}<extra></extra>",
+        )  # fmt: skip
+    if static_gpus is not None:
+        figure.add_scatter(
+            x=[0, 24], y=[static_gpus] * 2, mode="lines", name="one plan all day",
+            line={"color": INK[theme], "width": 2, "dash": "dash"},
+            hovertemplate="one plan all day: %{y} GPUs<extra></extra>",
+        )  # fmt: skip
+    figure.update_xaxes(**axis("hour of the day, UTC", theme, range=[0, 24], tickvals=list(range(0, 25, 3))))
+    figure.update_yaxes(**axis("GPUs in use", theme, range=[0, top * 1.15], dtick=-(-top // 8)))
+    apply_layout(figure, theme, height=320, key="bottom")
+    return figure

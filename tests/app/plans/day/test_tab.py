@@ -1,0 +1,234 @@
+"""The tab Over the day: its windows are read back, the day is planned in a job, and what it shows is the outcome."""
+
+import datetime
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.charts.day import DayStretch, gpus_over_day
+from app.plans.day import tab, window_table
+from tests.support.app import plan_page
+from tests.support.app.page import field, metrics, press, said
+from tests.support.app.values import plan, request
+from torchsplit_core.day_plans.least_change import used_gpus
+from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
+from torchsplit_core.jobs.plan import day_job
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import (
+    DemandLevels,
+    DemandWindow,
+    FleetEntry,
+    InputFault,
+    Objective,
+    PlanRequest,
+    ignore_progress,
+)
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.store import Workspace
+
+SCRIPT = """
+from app.plans.day import tab
+from app.shell import frame
+with frame.fault_boundary():
+    workspace = frame.open_page("Plan")
+    tab.render(workspace, "review", workspace.get("plan_request", "review"))
+"""
+
+
+def opened(workspace: Workspace) -> AppTest:
+    test = AppTest.from_string(SCRIPT, default_timeout=30)
+    test.query_params["workspace"] = workspace.id
+    test.run()
+    assert not test.exception
+    return test
+
+
+def fewest() -> PlanRequest:
+    """Two models of which each takes a GPU by day and both share one by night."""
+    models = tuple(replace(model, demand_rps=400.0, max_latency_ms=None) for model in request().models)
+    gpus = (FleetEntry("A100-80GB", count=4, cost=2.0),)
+    asked = PlanRequest(gpus, models, objective=Objective("min_gpus"))
+    rows = window_table.rows_of(asked)
+    return tab.with_demands_as_minima(window_table.with_windows(asked, rows))
+
+
+@pytest.fixture
+def planned(filled) -> Workspace:
+    filled.put("plan_request", "review", fewest())
+    assert day_job(filled, RequestParameters("review"), ignore_progress)["windows"] == 2
+    return filled
+
+
+def test_rows_and_windows_are_each_other_and_what_a_window_has_besides_stays():
+    asked = request()
+    rows = window_table.rows_of(asked)
+    assert [row[window_table.NAME] for row in rows] == ["day", "night"]
+    assert rows[0]["bert"] == asked.models[0].demand_rps and rows[1]["bert"] < rows[0]["bert"]
+    changed = window_table.with_windows(asked, rows)
+    assert window_table.rows_of(changed) == rows
+    first = changed.models[0].demand_windows
+    levels = replace(first[0], demand_rps=DemandLevels(100.0, 200.0), min_throughput_rps=30.0)
+    bert = replace(changed.models[0], demand_windows=(levels, first[1]))
+    both = replace(changed, models=(bert, *changed.models[1:]))
+    again = window_table.with_windows(both, window_table.rows_of(both))
+    assert again == both
+    rows = window_table.rows_of(both)
+    rows[0]["bert"] = 150.0
+    edited = window_table.with_windows(both, rows).models[0].demand_windows[0]
+    assert (edited.demand_rps, edited.min_throughput_rps) == (150.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        (window_table.NAME, None, "row 1: window: is empty"),
+        (window_table.START, float("nan"), r"row 1: from \(UTC\): is empty"),
+        ("bert", None, "row 1: bert: is empty"),
+        ("bert", -1.0, "row 1: bert: is no rate"),
+        ("bert", float("inf"), "row 1: bert: is no rate"),
+    ],
+)
+def test_a_cell_that_is_no_window_is_named(column, value, words):
+    rows = window_table.rows_of(request())
+    rows[0][column] = value
+    with pytest.raises(InputFault, match=words):
+        window_table.with_windows(request(), rows)
+
+
+def test_windows_in_the_users_time_and_days_of_another_length():
+    window = DemandWindow("day", "07:00", "22:00", 1.0)
+    summer, winter = datetime.date(2026, 7, 1), datetime.date(2026, 12, 1)
+    assert window_table.local_span(window, "Europe/Berlin", summer) == "09:00–00:00"
+    assert window_table.local_span(window, "Europe/Berlin", winter) == "08:00–23:00"
+    for zone in (None, "", "UTC", "Nowhere/Here"):
+        assert window_table.local_span(window, zone, winter) is None and not window_table.zone_note(
+            zone, winter
+        )
+    assert window_table.zone_note("Europe/Berlin", summer) == "Local times are of Europe/Berlin today."
+    assert "Today has 23 hours" in window_table.zone_note("Europe/Berlin", datetime.date(2026, 3, 29))
+    assert "Today has 25 hours" in window_table.zone_note("Europe/Berlin", datetime.date(2026, 10, 25))
+
+
+def test_a_window_past_midnight_is_two_stretches():
+    assert window_table.minutes_of_day(DemandWindow("night", "22:00", "07:00", 1.0)) == [
+        (22.0, 24.0),
+        (0.0, 7.0),
+    ]
+    assert window_table.minutes_of_day(DemandWindow("all", "00:00", "24:00", 1.0)) == [(0.0, 24.0)]
+
+
+def test_planning_stores_the_windows_and_starts_a_job_and_the_plan_stays_current(filled, started):
+    filled.put("plan", "review", plan())
+    page = press(opened(filled), "Plan the day")
+    assert "what changing between them loses" in said(opened(filled))
+    assert started == [(DAY, RequestParameters("review"))] and not page.exception
+    stored = filled.get("plan_request", "review")
+    assert [window.name for window in stored.models[0].demand_windows] == ["day", "night"]
+    assert named_results.plan_is_current(stored, filled.get("plan", "review"))
+
+
+def test_windows_that_leave_a_hole_start_nothing(filled, started, monkeypatch):
+    rows = window_table.rows_of(request())
+    rows[1][window_table.END] = "06:00"
+    monkeypatch.setattr(tab.st, "data_editor", lambda *_, **__: pd.DataFrame(rows))
+    page = press(opened(filled), "Plan the day")
+    assert "06:00" in said(page) and started == []
+    assert filled.get("plan_request", "review") == request()
+
+
+class Dropped:
+    """A file that was dropped: two services by the hour over two days, the first busy from 8 to 20."""
+
+    name = "trace.csv"
+
+    def getvalue(self) -> bytes:
+        rows = ["time_s,bert,search"]
+        for hour in range(48):
+            busy = 8 <= hour % 24 < 20
+            rows.append(f"{3600 * hour},{(80 if busy else 10) + hour},{40 if busy else 4}")
+        return "\n".join(rows).encode()
+
+
+def test_a_trace_is_cut_into_windows_of_the_models_it_names(filled, started, monkeypatch):
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: Dropped())
+    page = opened(filled)
+    assert "2 days, a row every 60 min" in said(page) and "columns that are no model" not in said(page)
+    field(page, "number_input", "Windows").set_value(2)
+    field(page, "number_input", "Times the trace").set_value(0.5)
+    field(page, "selectbox", "Column of ocr").set_value("search")
+    press(page.run(), "Cut into windows of least cost")
+    bert, ocr = filled.get("plan_request", "review").models
+    assert [(window.start, window.end) for window in bert.demand_windows] == [
+        ("08:00", "20:00"),
+        ("20:00", "08:00"),
+    ]
+    assert [window.demand_rps for window in bert.demand_windows] == [0.5 * (80 + 43), 0.5 * (10 + 47)]
+    assert [window.demand_rps for window in ocr.demand_windows] == [20.0, 2.0] and started == []
+
+
+def test_a_trace_that_is_none_is_said_and_nothing_changes(filled, monkeypatch):
+    broken = Dropped()
+    broken.getvalue = lambda: b"when,bert\n0,1\n"
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: broken)
+    page = opened(filled)
+    assert "trace.csv" in said(page) and "time_s" in said(page)
+    assert filled.get("plan_request", "review") == request()
+
+
+def test_the_outcome_is_shown_with_both_sides_and_a_window_opens_as_a_scenario(planned, select):
+    outcome = planned.get("day", "review")
+    page = opened(planned)
+    assert outcome.request_sha256 == request_hash(fewest())
+    text = said(page)
+    assert "Changing pays: it saves" in text
+    hours = metrics(page)["GPU-hours a day"]
+    assert hours == f"{outcome.gpu_hours.windows:g} · {outcome.gpu_hours.static:g}"
+    (shown,) = [element.value for element in page.dataframe if "GPUs used" in element.value]
+    assert list(shown["GPUs used"]) == [
+        *(used_gpus(window.plan) for window in outcome.windows),
+        used_gpus(outcome.static),
+    ]
+    assert (
+        metrics(page)["Cost a day"] == f"{outcome.cost_per_day.windows:g} · {outcome.cost_per_day.static:g}"
+    )
+    assert select("day-chart", points=[{"customdata": [1]}])["day window of review"] == 1
+    page.session_state["day window of review"] = 1
+    press(page.run(), "Open as scenario")
+    opened_request, opened_plan = (
+        planned.get("plan_request", "review · night"),
+        planned.get("plan", "review · night"),
+    )
+    assert named_results.plan_is_current(opened_request, opened_plan)
+    assert opened_request.models[0].demand_rps == fewest().models[0].demand_windows[1].demand_rps
+
+
+def test_an_outcome_of_other_windows_says_so(planned):
+    asked = planned.get("plan_request", "review")
+    planned.put("plan_request", "review", replace(asked, objective=Objective("max_min")))
+    assert "plan the day again" in said(opened(planned))
+
+
+def test_it_stands_in_a_tab_of_the_plan_page(page, planned):
+    shown = plan_page.tab(page("plan", planned), "Over the day")
+    assert "Changing pays" in said(shown)
+
+
+def test_the_chart_has_every_window_where_it_is_and_none_without_a_plan():
+    stretches = [
+        DayStretch(0, "night", 22.0, 24.0, 1, 0.5, 1.2),
+        DayStretch(0, "night", 0.0, 7.0, 1, 0.5, 1.2),
+        DayStretch(1, "day", 7.0, 22.0, None, 1.0, None),
+    ]
+    for dark in (False, True):
+        drawn = gpus_over_day(stretches, 3, dark=dark)
+        lines = [trace for trace in drawn.data if trace.customdata is not None]
+        assert [(line.x[0], line.x[-1], line.customdata[0][0]) for line in lines] == [
+            (0.0, 7.0, 0),
+            (22.0, 24.0, 0),
+        ]
+        assert any(trace.name == "one plan all day" and list(trace.y) == [3, 3] for trace in drawn.data)
+    assert not any(
+        trace.name == "one plan all day" for trace in gpus_over_day(stretches, None, dark=False).data
+    )

@@ -1,0 +1,1 @@
+"""Traces: what was asked for over time."""
