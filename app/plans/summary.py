@@ -185,7 +185,12 @@ def _one_more(plan: PlanOutcome) -> str:
 
 
 def _first(plan: PlanOutcome, weighted: bool) -> Metric:
-    goal = goal_of(plan.objective)
+    goal, samples = goal_of(plan.objective), plan.samples
+    if samples is not None:
+        held = f"{exact(samples.held)} of {exact(samples.count)} samples · {_proof(plan)}"
+        if goal.by_share:
+            return Metric("Samples held", percent(samples.share), held)
+        return Metric(f"{goal.label} needed", short(plan.objective.value), f"holds {held}")
     if goal.by_cost:
         return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
     least = min((model.normalised for model in plan.models), default=None)

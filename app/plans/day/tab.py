@@ -13,7 +13,7 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import trace_input, window_table
+from app.plans.day import samples, trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -35,6 +35,7 @@ from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of, has_no_minimum
+from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import BothSides, DayOutcome, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -51,28 +52,41 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The whole tab of the stored scenario."""
     working = bool(jobs.running(workspace, (DAY,), name))
     with st.container(border=True, key="day-ask"):
-        _ask(workspace, name, request, working)
+        trace = _ask(workspace, name, request, working)
     if working:
         st.fragment(_wait, run_every=1.0)(workspace, name)
+    _outcome(workspace, name, request, working)
+    with st.container(border=True, key="day-samples-ask"):
+        sampled = samples.render(workspace, name, request, trace)
+    if sampled is not None:
+        with frame.fault_boundary():
+            _store(workspace, name, request, sampled)
+            st.rerun(scope="app")
+
+
+def _outcome(workspace: Workspace, name: str, request: PlanRequest, working: bool) -> None:
     outcome: DayOutcome | None = read(workspace, "day", name)
     if outcome is None:
         if not working:
             st.info(EMPTY)
         return
     if outcome.request_sha256 != request_hash(request):
-        widgets.badge("of earlier windows or inputs: plan the day again", "yellow")
+        widgets.badge("of an earlier state of this scenario: run again", "yellow")
         return
     with frame.fault_boundary():
         _results(workspace, name, request, outcome)
 
 
-def _ask(workspace: Workspace, name: str, request: PlanRequest, working: bool) -> None:
+def _ask(
+    workspace: Workspace, name: str, request: PlanRequest, working: bool
+) -> trace_input.MappedTrace | None:
+    """The windows and the start of the work; the trace that was dropped."""
     st.header("Demand by window", anchor=False)
     with st.expander("From a trace of your services"):
-        cut = trace_input.render(name, request)
-    if cut is not None:
+        trace = trace_input.render(name, request)
+    if trace is not None and trace.cut is not None:
         with frame.fault_boundary():
-            _store(workspace, name, request, cut)
+            _store(workspace, name, request, trace.cut)
             st.rerun(scope="app")
     rows = pd.DataFrame(window_table.rows_of(request))
     config = {
@@ -98,6 +112,7 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, working: bool) -
         with frame.fault_boundary():
             _start(workspace, name, request, edited)
             st.rerun(scope="app")
+    return trace
 
 
 def _start(workspace: Workspace, name: str, request: PlanRequest, edited: pd.DataFrame) -> None:
@@ -113,14 +128,16 @@ def _start(workspace: Workspace, name: str, request: PlanRequest, edited: pd.Dat
 
 def _store(workspace: Workspace, name: str, request: PlanRequest, changed: PlanRequest) -> None:
     """Store the request with other windows. Raises InputFault with nothing stored."""
-    if not has_no_minimum(changed):
+    if changed.models[0].demand_windows and not has_no_minimum(changed):
         check_day_request(changed)
+    validate(changed)
     if changed == request:
         return
     plan: PlanOutcome | None = read(workspace, "plan", name)
     workspace.put("plan_request", name, changed)
-    if plan is not None and named_results.plan_is_current(request, plan):
-        # A plan is for the demands alone: windows change no plan, so it answers the request as before.
+    reads_samples = request.objective.attainment is not None or goal_of(request).by_share
+    if plan is not None and named_results.plan_is_current(request, plan) and not reads_samples:
+        # A plan is for the demands alone: neither windows nor samples change it, so it answers the request as before.
         workspace.put("plan", name, replace(plan, request_sha256=request_hash(changed)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import streamlit as st
@@ -26,8 +27,16 @@ NO_COLUMN = "its demand, all day"
 DEMANDS = {"largest": "the largest of all days", "p95": "what 95 % of the moments do not exceed"}
 
 
-def render(name: str, request: PlanRequest) -> PlanRequest | None:
-    """The controls; the request with windows cut from a trace once a press asks for them."""
+@dataclass(frozen=True, slots=True)
+class MappedTrace:
+    """A trace whose columns are models, and the request with windows cut from it where a press asked for them."""
+
+    rates: DemandTrace
+    cut: PlanRequest | None
+
+
+def render(name: str, request: PlanRequest) -> MappedTrace | None:
+    """The controls; None until a trace has a column of some model."""
     file = st.file_uploader(
         "A trace (CSV): time_s, seconds since a midnight UTC, and a column of req/s a model",
         type=["csv"], key=f"day-trace {name}", max_upload_size=MOST_MB,
@@ -36,12 +45,16 @@ def render(name: str, request: PlanRequest) -> PlanRequest | None:
         st.caption("By the minute or ten, of a day or weeks; moments without a row are not counted.")
         return None
     with frame.fault_boundary():
-        trace = read_demand_trace(decode(file.getvalue(), file.name), file.name)
-        return _cut(name, request, trace)
+        return _mapped(name, request, _read(file.getvalue(), file.name))
     return None
 
 
-def _cut(name: str, request: PlanRequest, trace: DemandTrace) -> PlanRequest | None:
+@st.cache_data(max_entries=4, show_spinner="Reading the trace")
+def _read(data: bytes, origin: str) -> DemandTrace:
+    return read_demand_trace(decode(data, origin), origin)
+
+
+def _mapped(name: str, request: PlanRequest, trace: DemandTrace) -> MappedTrace | None:
     columns = list(trace.rates)
     entries: list[tuple[str, str]] = []
     places = st.columns(min(3, len(request.models)))
@@ -73,10 +86,9 @@ def _cut(name: str, request: PlanRequest, trace: DemandTrace) -> PlanRequest | N
             f"{trace.days:.4g} days, a row every {trace.step_s / 60:g} min. {'; '.join(notes)}".rstrip(" ;")
         )
     )
-    if not st.button("Cut into windows of least cost", key="day-cut"):
-        return None
     settings = WindowSettings(int(count), cast("WindowDemand", demand), max(SLOT_S, trace.step_s))
-    return with_trace_windows(request, mapped, settings)[0]
+    pressed = st.button("Cut into windows of least cost", key="day-cut")
+    return MappedTrace(mapped, with_trace_windows(request, mapped, settings)[0] if pressed else None)
 
 
 def _of_columns(trace: DemandTrace, columns: list[str]) -> DemandTrace:

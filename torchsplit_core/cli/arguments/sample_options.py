@@ -61,12 +61,19 @@ def with_sample_options(request: PlanRequest, options: argparse.Namespace) -> Pl
     if options.demand_samples is not None and options.draw is not None:
         raise InputFault("--draw", "is given, and --demand-samples too", "Give one of the two.")
     if options.demand_samples is not None:
-        from torchsplit_core.tables.traces.joint_demand import read_joint_demand
+        from torchsplit_core.cli.tables import read_table
+        from torchsplit_core.tables.demand_trace.joint_moments import joint_moments
+        from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
 
-        trace = read_joint_demand(options.demand_samples, [model.name for model in request.models])
-        if trace.gaps:
-            print(f"note: {options.demand_samples} has {trace.gaps} gaps in its times", file=sys.stderr)
-        models = (replace(model, demand_samples=trace.rates[model.name]) for model in request.models)
+        trace = read_demand_trace(read_table(options.demand_samples), options.demand_samples)
+        moments = joint_moments(trace, [model.name for model in request.models], options.demand_samples)
+        if moments.left_out:
+            print(
+                f"note: {moments.left_out} of {trace.moments} moments of {options.demand_samples} have no value of "
+                "some model, and are left out",
+                file=sys.stderr,
+            )
+        models = (replace(model, demand_samples=moments.rates[model.name]) for model in request.models)
         request = replace(request, models=tuple(models))
     elif options.draw is not None:
         from torchsplit_core.planning.sample_plans.drawn import drawn_samples

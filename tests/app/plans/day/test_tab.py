@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.day import DayStretch, gpus_over_day
+from app.plans import summary
 from app.plans.day import tab, window_table
 from tests.support.app import plan_page
 from tests.support.app.page import field, metrics, press, said
@@ -20,6 +21,7 @@ from torchsplit_core.values import (
     DemandLevels,
     DemandWindow,
     FleetEntry,
+    HeldSamples,
     InputFault,
     Objective,
     PlanRequest,
@@ -204,10 +206,43 @@ def test_the_outcome_is_shown_with_both_sides_and_a_window_opens_as_a_scenario(p
     assert opened_request.models[0].demand_rps == fewest().models[0].demand_windows[1].demand_rps
 
 
+def test_samples_are_drawn_and_a_share_of_them_is_a_draft_with_its_card(page, filled, started):
+    shown = plan_page.tab(page("plan", filled), "Over the day")
+    assert "samples are moments of all models at once" in said(shown)
+    field(shown, "number_input", "Samples to draw").set_value(40)
+    press(shown.run(), "Draw samples around the demands")
+    stored = filled.get("plan_request", "review")
+    assert [len(model.demand_samples) for model in stored.models] == [40, 40]
+    shown = plan_page.tab(page("plan", filled), "Over the day")
+    assert "40 samples: bert" in said(shown)
+    press(shown, "Try the fewest GPUs")
+    assert "share of samples none → 0.95" in said(shown)
+    cards = metrics(plan_page.tab(shown, "Plan"))
+    assert "GPUs (or cost) needed" in cards or "No plan" in said(shown)
+
+
+def test_the_moments_of_a_trace_are_samples_and_a_model_without_a_column_has_its_demand(filled, monkeypatch):
+    monkeypatch.setattr(tab.trace_input.st, "file_uploader", lambda *_, **__: Dropped())
+    press(opened(filled), "Take the moments of the trace")
+    bert, ocr = filled.get("plan_request", "review").models
+    assert bert.demand_samples[:2] == (10.0, 11.0) and len(bert.demand_samples) == 48
+    assert set(ocr.demand_samples) == {ocr.demand_rps}
+
+
+def test_the_card_of_samples_says_how_many_are_held():
+    samples = HeldSamples(40, 38, 0.95, 38, "bert")
+    least = replace(plan(), samples=samples, objective=replace(plan().objective, kind="min_gpus", value=1.0))
+    first = summary.metrics(least, request())[0]
+    assert first.label.endswith("needed") and "holds 38 of 40 samples" in first.note
+    most = replace(least, objective=replace(least.objective, kind="attainment", value=0.95))
+    card = summary.metrics(most, request())[0]
+    assert (card.label, card.value) == ("Samples held", "95\u202f%") and "38 of 40 samples" in card.note
+
+
 def test_an_outcome_of_other_windows_says_so(planned):
     asked = planned.get("plan_request", "review")
     planned.put("plan_request", "review", replace(asked, objective=Objective("max_min")))
-    assert "plan the day again" in said(opened(planned))
+    assert "of an earlier state of this scenario" in said(opened(planned))
 
 
 def test_it_stands_in_a_tab_of_the_plan_page(page, planned):

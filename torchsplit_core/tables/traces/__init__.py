@@ -1,1 +1,0 @@
-"""Traces: what was asked for over time."""
