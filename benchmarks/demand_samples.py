@@ -37,21 +37,21 @@ class SampleFamily:
     correlation: float = 0.3
     cv: float = 0.4
     share: float = 0.95
-    load: float = 0.55
+    load: float = 0.5
     sharing: str = "exclusive"
 
 
 FAMILIES = {
     "three types, 95 %": SampleFamily(),
-    "five types, 95 %": SampleFamily(FIVE_TYPES, load=0.85),
+    "five types, 95 %": SampleFamily(FIVE_TYPES, load=0.6),
     "one type, 99 %": SampleFamily(ONE_TYPE, share=0.99, load=0.4),
-    "together, 99.9 %": SampleFamily(correlation=0.9, share=0.999, load=0.5),
-    "against, 95 %": SampleFamily(FIVE_TYPES, correlation=-0.3, load=0.85),
-    "bursty, 80 %": SampleFamily(correlation=0.0, cv=0.8, share=0.8, load=0.4),
-    "largest share, three types": SampleFamily(share=0.0, load=0.7),
-    "largest share, five types": SampleFamily(FIVE_TYPES, correlation=0.0, cv=0.8, share=0.0, load=0.6),
-    "largest share, against": SampleFamily(correlation=-0.3, share=0.0, load=0.75),
-    "largest share, together": SampleFamily(FIVE_TYPES, correlation=0.9, cv=0.6, share=0.0, load=1.0),
+    "together, 99.9 %": SampleFamily(correlation=0.9, share=0.999, load=0.35),
+    "against, 95 %": SampleFamily(FIVE_TYPES, correlation=-0.3, load=0.6),
+    "bursty, 80 %": SampleFamily(correlation=0.0, cv=0.8, share=0.8, load=0.35),
+    "largest share, three types": SampleFamily(share=0.0, load=0.65),
+    "largest share, five types": SampleFamily(FIVE_TYPES, correlation=0.0, cv=0.8, share=0.0, load=0.45),
+    "largest share, against": SampleFamily(correlation=-0.3, share=0.0, load=0.65),
+    "largest share, together": SampleFamily(FIVE_TYPES, correlation=0.9, cv=0.6, share=0.0, load=0.7),
     "shared slices, 95 %": SampleFamily(sharing="fractional"),
 }
 

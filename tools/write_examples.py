@@ -21,6 +21,7 @@ from torchsplit_core.engine_plans.engine_figures import EngineRequests
 from torchsplit_core.evaluation.run import evaluate
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.sample_plans.drawn import drawn_samples
 from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
@@ -167,6 +168,16 @@ def published_mixes() -> dict[str, PlanRequest]:
         found[f"{mix.lower()}_fair_{fewest}gpus"] = mix_request(mix, fewest, "leximin")
     found["s1_response_time"] = within_response_times("S1", 8)
     return found
+
+
+def write_samples() -> None:
+    """A published mix whose demands move together: 120 joint samples, 95 % of them on the fewest of 8 GPUs."""
+    request = drawn_samples(mix_request("S1", 8, "min_gpus"), 120, 0.5, 0.4)
+    models = (replace(model, min_throughput_rps=None) for model in request.models)
+    objective = replace(request.objective, attainment=0.95)
+    request = replace(request, models=tuple(models), objective=objective)
+    write_file(request, FOLDER / "samples" / "request.json")
+    write_file(workflow.plan(request), FOLDER / "samples" / "plan.json")
 
 
 def write_placements() -> None:
@@ -421,6 +432,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "mixes": write_mixes,
     "fleets": write_fleet,
     "llm": write_llms,
+    "samples": write_samples,
     "placements": write_placements,
     "simulation": write_simulation,
     "strategy": write_strategy,

@@ -193,6 +193,8 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
         return Metric(f"{goal.label} needed", short(plan.objective.value), f"holds {held}")
     if goal.by_cost:
         return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
+    if goal.by_share:
+        return Metric("Samples held", percent(plan.objective.value), _proof(plan))
     least = min((model.normalised for model in plan.models), default=None)
     note = _proof(plan)
     if not goal.fair:
@@ -275,6 +277,8 @@ def describe_conflict(conflict: Conflict) -> tuple[str, str]:
 
 def describe_demand(demand: Demand) -> str:
     """A conflicting demand in words."""
+    if demand.models and demand.demand != "colocation":
+        return DEMANDS[demand.demand]
     if demand.models:
         return f"{' and '.join(demand.models)} {DEMANDS['colocation']}"
     return f"{demand.model}'s {DEMANDS[demand.demand]}"

@@ -12,13 +12,17 @@ EXAMPLES = ROOT / "examples"
 SHORT_S = 1.0
 """Of a search: what is tried here is that a file is taken, not how good its answer is."""
 
-PLAN_REQUESTS = ("plan_request.json", "fleets/mixed_request.json")
+PLAN_REQUESTS = ("plan_request.json", "fleets/mixed_request.json", "samples/request.json")
 MIXES = tuple(
     f"{folder}/{path.name}"
     for folder in ("mixes", "llm")
     for path in sorted((EXAMPLES / folder).glob("*.json"))
 )
-PLANS = (("plan.json", "plan_request.json"), ("fleets/mixed_plan.json", "fleets/mixed_request.json"))
+PLANS = (
+    ("plan.json", "plan_request.json"),
+    ("fleets/mixed_plan.json", "fleets/mixed_request.json"),
+    ("samples/plan.json", "samples/request.json"),
+)
 PLACEMENTS = (
     "placement_request.json",
     *(f"placements/{path.name}" for path in sorted((EXAMPLES / "placements").glob("*.json"))),
@@ -48,6 +52,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("transition", "plan.json", "--from", "host_state.json", "--request", "plan_request.json", "--evict-foreign"), ()),
     *((("place", name), (SLOW,)) for name in PLACEMENTS),
     (("sweep", "plan_request.json", "--vary", "gpus:A100-80GB=1,2"), (SLOW,)),
+    (("sweep", "samples/request.json", "--vary", "attainment=0.5,0.99"), (SLOW,)),
     (("simulate", "simulation_request.json"), (SLOW,)),
     (("simulate", "simulations/chats_on_two_engines.json"), (SLOW,)),
     (("request", "profile.json", "--gpus", "1xA100-80GB", "--candidates", "partition.json"), ()),

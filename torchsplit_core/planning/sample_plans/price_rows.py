@@ -25,7 +25,7 @@ from torchsplit_core.values import Objective, PlanRequest
 ROUNDING = 1e-7
 """Relative part by which prices are rounded down, so that rounding rules out no plan."""
 
-FLAT = 3e-3
+FLAT = 8e-3
 """Between two rates whose prices differ by less, as a part of the dearest, prices are not listed: the lower one bounds
 those between, as the price of divisible slices does."""
 

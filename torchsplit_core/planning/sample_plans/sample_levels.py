@@ -3,8 +3,8 @@
 To hold `required` of n samples at most p = n − required may be missed, so every model needs at least its (p + 1)-th
 largest entry, its base. Entries below it are raised to it; samples with the same entries then are one, and a sample
 whose entries are all at most another's is held with it, which the levels say by themselves. With many levels the
-entries of a model are cut into buckets: a sample then needs the least entry of its bucket, which no plan that holds it
-has less of, so bounds stay bounds.
+entries of a model are cut into buckets. For bounds a sample then needs the least entry of its bucket, which no plan
+that holds it has less of; for plans it needs the largest, which holds every sample of the bucket.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 Rates = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
-MOST_LEVELS = 96
-"""Levels of a model in one program, if samples are bucketed. Fitted: with more its linear program takes seconds."""
+MOST_LEVELS = 400
+"""Levels of a model in one program; more are put into buckets. Chosen: programs of twice as many take seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class SampleLevels:
 
     @property
     def is_bucketed(self) -> bool:
-        """Whether some level stands for larger entries too, so that the program only bounds."""
+        """Whether some level stands for several entries."""
         return any(
-            bool((self.levels[m][self.index[self.class_of, m]] < self.entries[:, m]).any())
+            bool((self.levels[m][self.index[self.class_of, m]] != self.entries[:, m]).any())
             for m in range(len(self.levels))
         )
 
@@ -63,14 +63,28 @@ def base_rates(entries: Rates, required: int) -> Rates:
 
 
 def sample_levels(
-    entries: Rates, required: int, least: Sequence[float], most_levels: int = MOST_LEVELS
+    entries: Rates,
+    required: int,
+    least: Sequence[float],
+    most_levels: int = MOST_LEVELS,
+    *,
+    upward: bool = False,
 ) -> SampleLevels:
-    """The levels for holding `required` of these samples, with at least `least` requests/s for each model."""
+    """The levels for holding `required` of these samples, with at least `least` requests/s for each model.
+
+    `upward`: a sample in a bucket needs its largest entry, not its least.
+    """
     base = np.maximum(base_rates(entries, required), np.array(least))
     raised = np.maximum(entries, base)
     levels = tuple(_levels_of(raised[:, m], float(base[m]), most_levels) for m in range(raised.shape[1]))
     index = np.stack(
-        [np.searchsorted(levels[m], raised[:, m], side="right") - 1 for m in range(len(levels))], axis=1
+        [
+            np.searchsorted(steps, raised[:, m], side="left")
+            if upward
+            else np.searchsorted(steps, raised[:, m], side="right") - 1
+            for m, steps in enumerate(levels)
+        ],
+        axis=1,
     ).astype(np.int64)
     classes, class_of, weights = np.unique(index, axis=0, return_inverse=True, return_counts=True)
     return SampleLevels(

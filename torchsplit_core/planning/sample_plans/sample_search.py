@@ -26,8 +26,12 @@ from torchsplit_core.planning.sample_plans.sample_program import SamplePoint, Sa
 from torchsplit_core.planning.timing import partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE
 
-PROGRAM_SHARE, ASK_SHARE = 0.4, 0.4
-"""Parts of the remaining time for one program, and for one question to the planner."""
+PROGRAM_SHARE, ASK_SHARE, FIRST_ASK_SHARE = 0.4, 0.4, 0.1
+"""Parts of the remaining time for one program, and for one question to the planner; the first one only asks for a plan
+to improve on."""
+
+LEAST_PROGRAM_S = 5.0
+"""Seconds that a program may take of what is left, if that is more."""
 
 MOST_ASK_S = 2.0
 """Most seconds of a question whether minima can be met at all: to prove the fewest GPUs would take longer."""
@@ -35,9 +39,9 @@ MOST_ASK_S = 2.0
 MOST_ROWS = 16
 """Rows of prices in a program: of more the last ones."""
 
-COARSE_GAP, FINE_GAP, GAP_PART = 3e-3, 1e-4, 0.25
+COARSE_GAP, FINE_GAP, GAP_PART = 8e-3, 1e-4, 0.25
 """Relative gap to which a program is solved at first, that of the solver itself, and in between the part of the gap
-left: the last 0.3 % take most of the time."""
+left: its last 0.3 % take most of the time."""
 
 FINER = 4
 """Times the levels of a program that could not tell refused points from others."""
@@ -74,8 +78,8 @@ class SampleSearch:
     asked: int = 0
     most_levels: int = MOST_LEVELS
 
-    def _levels(self, required: int) -> SampleLevels:
-        return sample_levels(self.entries, required, self.least.tolist(), self.most_levels)
+    def _levels(self, required: int, *, upward: bool = False) -> SampleLevels:
+        return sample_levels(self.entries, required, self.least.tolist(), self.most_levels, upward=upward)
 
     def _program(self, levels: SampleLevels, gap: float) -> SampleProgram:
         """The program, solved to a part of the relative `gap` that is left."""
@@ -92,7 +96,7 @@ class SampleSearch:
             if math.isinf(row.fleet_part) and self.pricing.exact and not self.pricing.shares:
                 # The prices prove it.
                 return MinimaAnswer(math.inf)
-        until = partial_deadline(self.deadline, ASK_SHARE)
+        until = partial_deadline(self.deadline, ASK_SHARE if self.best is not None else FIRST_ASK_SHARE)
         return self.ask(minima, until if by_cost else min(until, time.perf_counter() + MOST_ASK_S), by_cost)
 
     def _by_rank(self) -> Numbers:
@@ -107,8 +111,9 @@ class SampleSearch:
     def _is_refused(self, minima: Rates) -> bool:
         return any(bool((minima >= point).all()) for point in self.refused)
 
-    def _seconds(self, share: float) -> float:
-        return share * max(0.0, self.deadline - time.perf_counter())
+    def _program_seconds(self) -> float:
+        left = max(0.0, self.deadline - time.perf_counter())
+        return max(PROGRAM_SHARE * left, min(left, LEAST_PROGRAM_S))
 
     def _is_late(self) -> bool:
         return time.perf_counter() > self.deadline
@@ -132,14 +137,18 @@ class LeastCostSearch(SampleSearch):
     def run(self) -> None:
         """Search until proven, or until the deadline."""
         levels = self._levels(self.required)
-        self._try(np.maximum(self._minima_of(self._by_rank()[: self.required]), levels.base))
+        if self.pricing is not None:
+            # The first point may be out of reach, and its prices then say little of others.
+            self.rows.append(self.pricing.row_at(levels.base, self.deadline, by_cost=True))
+        first = np.maximum(self._minima_of(self._by_rank()[: self.required]), levels.base)
+        self._try(first, settle=False)
         while not self._is_late():
             below = self.dearest if self.best is None else self._next_below(self.best.cost or 0.0)
             point = None
             if below >= 0:
                 gap = 1.0 if self.best is None else (below - self.bound) / max(below, TOLERANCE)
                 point = self._program(levels, gap).least_cost(
-                    self._seconds(PROGRAM_SHARE), below, self.step or TOLERANCE * below
+                    self._program_seconds(), below, self.step or TOLERANCE * below
                 )
             if point is None or point.status == "infeasible":
                 self.bound = self.refused_bound
@@ -157,12 +166,14 @@ class LeastCostSearch(SampleSearch):
                 self._try(minima)
         self.bound = min(self.bound, self.refused_bound)
 
-    def _try(self, minima: Rates) -> None:
+    def _try(self, minima: Rates, *, settle: bool = True) -> None:
+        """Ask for the least cost of these minima; `settle`: do not ask again even if a lower one is not ruled out."""
         answer = self._answer(minima, by_cost=True)
         if answer.cost is not None and (self.best is None or answer.cost < (self.best.cost or 0.0)):
             self.best = answer
-        self.refused.append(minima)
-        self.refused_bound = min(self.refused_bound, answer.bound)
+        if settle or answer.bound >= (math.inf if self.best is None else self.best.cost or 0.0):
+            self.refused.append(minima)
+            self.refused_bound = min(self.refused_bound, answer.bound)
 
     def _round_up(self, cost: float) -> float:
         return self.step * math.ceil(cost / self.step * (1 - 1e-9) - TOLERANCE) if self.step else cost
@@ -187,20 +198,19 @@ class LargestShareSearch(SampleSearch):
         """Search until proven, or until the deadline."""
         self.bound = len(self.entries)
         self._begin()
-        levels, spare, rounds = None, FIRST_SPARE, 0
+        spare, rounds = FIRST_SPARE, 0
         while self.held < self.bound and not self._is_late():
-            if levels is None or levels.required <= self.held:
-                levels = self._levels(self.held + 1)
             # A bound cannot fall below what points left open could hold.
             bounding = self.pricing is None or (rounds % BOUND_EVERY == 1 and self.bound > self.unsettled)
             rounds += 1
             part = 1.0 if bounding else 1.0 - spare
+            levels = self._levels(self.held + 1, upward=not bounding)
             gap = (self.bound - self.held) / len(self.entries)
-            point = self._program(levels, gap).most_samples(self._seconds(PROGRAM_SHARE), part)
+            point = self._program(levels, gap).most_samples(self._program_seconds(), part)
             if bounding:
                 self._take_bound(point)
             if point.classes is None:
-                if bounding:
+                if bounding or point.status != "infeasible":
                     break
                 spare /= 2
                 if spare < LEAST_SPARE:
@@ -209,7 +219,6 @@ class LargestShareSearch(SampleSearch):
             minima = levels.minima_of(point.classes)
             if self._is_refused(minima):
                 self.most_levels *= FINER
-                levels = None
             elif self._try(minima, settle=self.bounded):
                 spare /= 2
             elif not bounding:
