@@ -193,8 +193,6 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
         return Metric(f"{goal.label} needed", short(plan.objective.value), f"holds {held}")
     if goal.by_cost:
         return Metric(f"{goal.label} needed", short(plan.objective.value), _proof(plan))
-    if goal.by_share:
-        return Metric("Samples held", percent(plan.objective.value), _proof(plan))
     least = min((model.normalised for model in plan.models), default=None)
     note = _proof(plan)
     if not goal.fair:
