@@ -11,6 +11,23 @@ from app.charts.sweep import ACCENT
 from app.charts.theme import INK, apply_layout, axis, theme_name, with_opacity
 
 
+def saved_against_lost(points: Sequence[tuple[str, float | None, float | None]], *, dark: bool) -> go.Figure:
+    """GPU-hours saved over requests lost; each point is (its limit in words, lost, saved), None left out."""
+    theme = theme_name(dark)
+    known = [(words, lost, saved) for words, lost, saved in points if lost is not None and saved is not None]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[lost for _, lost, _ in known], y=[saved for *_, saved in known], text=[words for words, *_ in known],
+        mode="lines+markers", line={"color": with_opacity(ACCENT[theme], 0.45), "width": 2},
+        marker={"size": 11, "color": ACCENT[theme]}, showlegend=False,
+        hovertemplate="%{text}: %{y:.4g} GPU-hours saved, %{x:.4g} requests lost<extra></extra>",
+    )  # fmt: skip
+    figure.update_xaxes(**axis("requests lost by changes, a day (estimated)", theme, rangemode="tozero"))
+    figure.update_yaxes(**axis("GPU-hours saved a day", theme, rangemode="tozero"))
+    apply_layout(figure, theme, height=280, key="curve")
+    return figure
+
+
 @dataclass(frozen=True, slots=True)
 class DayStretch:
     """Hours from midnight UTC of a window (two where it passes midnight), its GPUs in use (None: no plan), its demand

@@ -164,7 +164,16 @@ SCENARIO = ResultKind(
     "scenario",
     _named_by("plan_request", "plan"),
     named_results.SCENARIO_KINDS,
-    (work.PLAN, work.EXPLAIN, work.SWEEP, work.DAY, work.WHAT_IF, work.MEASURE, work.RUN_HERE),
+    (
+        work.PLAN,
+        work.EXPLAIN,
+        work.SWEEP,
+        work.DAY,
+        work.DAY_CURVE,
+        work.WHAT_IF,
+        work.MEASURE,
+        work.RUN_HERE,
+    ),
 )
 # A placement or a training without its request has nothing to show.
 PLACEMENT = ResultKind(

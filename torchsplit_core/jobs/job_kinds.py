@@ -24,6 +24,7 @@ EXPLAIN = "explain"
 WHAT_IF = "what_if"
 SWEEP = "sweep"
 DAY = "day"
+DAY_CURVE = "day_curve"
 PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
@@ -288,6 +289,7 @@ JOBS: dict[str, JobKind] = {
     WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
     DAY: JobKind("torchsplit_core.jobs.plan:day_job", RequestParameters),
+    DAY_CURVE: JobKind("torchsplit_core.jobs.plan:day_curve_job", RequestParameters),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),

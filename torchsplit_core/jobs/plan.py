@@ -168,3 +168,27 @@ def day_job(workspace: Workspace, parameters: RequestParameters, progress: Progr
     outcome = workflow.plan_day(request, progress=progress)
     workspace.put("day", parameters.request, outcome)
     return {"day": parameters.request, "windows": len(outcome.windows), "status": outcome.status}
+
+
+def day_curve_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Plan the day of the stored request under ever looser limits of changed GPUs.
+
+    The answer has a point for each: the limit (None: any number), GPU-hours of a day by window and with one plan, and
+    the requests that the changes lose, estimated.
+    """
+    request: PlanRequest = workspace.get("plan_request", parameters.request)
+    fleet = sum(entry.count for entry in request.gpus)
+    limits = [0, *(2**power for power in range(fleet.bit_length()) if 2**power < fleet), None]
+    points = workflow.day_curve(request, limits, progress=progress)
+    return {
+        "request_sha256": request_hash(request),
+        "points": [
+            {
+                "most_touched": point.most_touched,
+                "gpu_hours": None if point.outcome is None else point.outcome.gpu_hours.windows,
+                "saved_gpu_hours": point.saved_gpu_hours,
+                "lost_requests": point.lost_requests,
+            }
+            for point in points
+        ],
+    }

@@ -14,7 +14,7 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import samples, trace_input, window_table
+from app.plans.day import change_curve, samples, trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -216,6 +216,9 @@ def _results(workspace: Workspace, name: str, request: PlanRequest, outcome: Day
             )  # fmt: skip
     if isinstance(chosen, int) and chosen < len(outcome.windows):
         _window(workspace, name, request, outcome, chosen)
+    if len(outcome.windows) > 1:
+        with st.container(border=True, key="day-curve-box"):
+            change_curve.render(workspace, name, request)
 
 
 def _window(workspace: Workspace, name: str, request: PlanRequest, outcome: DayOutcome, chosen: int) -> None:

@@ -2,12 +2,13 @@
 
 import datetime
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.day import DayStretch, gpus_over_day
+from app.charts.day import DayStretch, gpus_over_day, saved_against_lost
 from app.plans import summary
 from app.plans.day import tab, window_table
 from app.plans.report import report
@@ -15,8 +16,8 @@ from tests.support.app import plan_page
 from tests.support.app.page import field, metrics, press, said
 from tests.support.app.values import plan, request
 from torchsplit_core.day_plans.least_change import used_gpus
-from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
-from torchsplit_core.jobs.plan import day_job
+from torchsplit_core.jobs.job_kinds import DAY, DAY_CURVE, RequestParameters
+from torchsplit_core.jobs.plan import day_curve_job, day_job
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     DemandLevels,
@@ -254,6 +255,31 @@ def test_the_report_has_the_day_where_it_is_of_the_request(planned):
     text = report("review", asked, plan(asked), {}, outcome)
     assert "Over the day" in text and "Changing pays" in text and ">night<" in text
     assert "Over the day" not in report("review", asked, plan(asked), {})
+
+
+def test_the_curve_of_changes_is_a_job_whose_points_are_shown(planned, started, monkeypatch):
+    press(opened(planned), "Plan with fewer changes")
+    assert started == [(DAY_CURVE, RequestParameters("review"))]
+    result = day_curve_job(planned, RequestParameters("review"), ignore_progress)
+    points = result["points"]
+    assert [point["most_touched"] for point in points] == [0, 1, 2, None]
+    assert points[0]["saved_gpu_hours"] == 0 and points[0]["lost_requests"] == 0
+    free = planned.get("day", "review")
+    assert points[-1]["gpu_hours"] == free.gpu_hours.windows
+    done = SimpleNamespace(state="done", result=result)
+    monkeypatch.setattr(tab.change_curve.jobs, "newest", lambda *_: done)
+    page = opened(planned)
+    (shown,) = [element.value for element in page.dataframe if "GPU-hours saved" in element.value]
+    assert list(shown["GPUs that may change"]) == ["at most 0", "at most 1", "at most 2", "any number"]
+    planned.put("plan_request", "review", replace(planned.get("plan_request", "review"), seed=7))
+    assert not any("GPU-hours saved" in element.value for element in opened(planned).dataframe)
+
+
+def test_the_curve_leaves_out_what_is_not_known():
+    drawn = saved_against_lost(
+        [("at most 0", 0.0, 0.0), ("at most 1", None, None), ("any", 5.0, 9.0)], dark=True
+    )
+    assert list(drawn.data[0].x) == [0.0, 5.0] and list(drawn.data[0].text) == ["at most 0", "any"]
 
 
 def test_an_outcome_of_other_windows_says_so(planned):
