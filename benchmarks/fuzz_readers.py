@@ -99,6 +99,7 @@ def cells() -> Read:
     from torchsplit_core.tables.job_history.job_classes import jobs_by_class
     from torchsplit_core.tables.job_history.observed_hours import observed_hours
     from torchsplit_core.tables.job_history.read_files import read_history
+    from torchsplit_core.tables.traces.joint_demand import joint_demand
 
     def training(data: bytes) -> None:
         found = estimate_table(_text(data))
@@ -119,8 +120,15 @@ def cells() -> Read:
             figures = [value for value in astuple(row) if isinstance(value, float)]
             assert all(math.isfinite(value) and value >= 0 for value in figures), row
 
+    def joint(data: bytes) -> None:
+        demand = joint_demand(data, "the file", ["bert", "ocr"])
+        assert list(demand.times_s) == sorted(set(demand.times_s)), "times that do not rise"
+        for rates in demand.rates.values():
+            assert len(rates) == len(demand.times_s) and all(rate >= 0 for rate in rates), "rates"
+
     readers: dict[bytes, Read] = {
         b"arrivals": arrivals,
+        b"joint": joint,
         b"jobs": jobs,
         b"training": training,
         b"matrix": lambda data: _taken(matrix_of_csv(_text(data), "the file")),

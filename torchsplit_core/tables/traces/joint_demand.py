@@ -29,14 +29,19 @@ class JointDemand:
 
 
 def read_joint_demand(path: str | Path, models: Sequence[str]) -> JointDemand:
-    """The columns of these models in a table. Raises InputFault for a column that is missing or stands twice, a cell
-    that is no rate, and times that do not rise.
-    """
+    """`joint_demand` of a file. Raises InputFault also if the file cannot be read."""
     origin = str(path)
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputFault(origin, f"cannot be read: {system_reason(error)}", "Check the path.") from error
+    return joint_demand(data, origin, models)
+
+
+def joint_demand(data: bytes, origin: str, models: Sequence[str]) -> JointDemand:
+    """The columns of these models in a table. Raises InputFault for a column that is missing or stands twice, a cell
+    that is no rate, and times that do not rise.
+    """
     sheet = read_sheet(decode(data, origin), origin)
     columns = {name: _column(sheet, name, origin) for name in (TIME, *models)}
     if not sheet.records:
