@@ -119,7 +119,7 @@ def sample_lines(outcome: PlanOutcome) -> Iterator[str]:
 
 
 def holdout_line(every_sample: PlanRequest, request: PlanRequest, outcome: PlanOutcome) -> str:
-    """What share of the samples held out the plan of `request` holds; `every_sample` is the request with all of them."""
+    """What share of the samples held out the plan of `request` holds; `every_sample` has all of them."""
     from torchsplit_core.planning.sample_plans.holdout import held_of_others
 
     pairs = zip(request.models, every_sample.models, strict=True)
