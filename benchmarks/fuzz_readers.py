@@ -96,7 +96,7 @@ def cells() -> Read:
     from torchsplit_core.strategy.estimated_table import estimate_table
     from torchsplit_core.tables.arrival_times import arrival_times
     from torchsplit_core.tables.demand_trace.joint_moments import joint_moments
-from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
+    from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
     from torchsplit_core.tables.demand_trace.window_cut import cut_day, slots_of_day
     from torchsplit_core.tables.job_history.hourly_figures import hour_rows, hours_csv
     from torchsplit_core.tables.job_history.job_classes import jobs_by_class
