@@ -123,7 +123,7 @@ def _ask(
     )  # fmt: skip
     st.caption(
         "Together the windows are the whole day; one may pass midnight. Each is planned for its demand by the "
-        "scenario's objective, and may change only what it gains by."
+        "scenario's objective, with the fewest changes from the window before."
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button("Plan the day", type="primary", key="day-plan", disabled=working)
