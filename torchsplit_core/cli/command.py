@@ -192,7 +192,7 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         {"weights": "gather the weights of a training run into one safetensors file"},
     ),
     (
-        "torchsplit_core.cli.trace_report:add_trace_report_command",
+        "torchsplit_core.cli.spans.report:add_trace_report_command",
         (_output_options,),
         {
             "trace-report": "where the time of TorchSplit's work went: tree, critical path and totals of its spans"

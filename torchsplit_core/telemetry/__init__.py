@@ -22,7 +22,15 @@ if TYPE_CHECKING:
         summary,
     )
     from torchsplit_core.telemetry.span_times import SpanNode, SpanTree, span_tree
-    from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
+    from torchsplit_core.telemetry.spans import (
+        adopt,
+        carrier,
+        configure,
+        configure_job,
+        handed_on,
+        shutdown,
+        span,
+    )
 
 __all__ = [
     "ActiveSpan",
@@ -33,6 +41,7 @@ __all__ = [
     "adopt",
     "carrier",
     "configure",
+    "configure_job",
     "handed_on",
     "parse_trace",
     "read_spans",
@@ -50,6 +59,6 @@ __getattr__ = on_demand(
         "active_span": "ActiveSpan",
         "span_reader": "SpanRecord SpanTotal parse_trace read_spans read_trace summary",
         "span_times": "SpanNode SpanTree span_tree",
-        "spans": "adopt carrier configure handed_on shutdown span",
+        "spans": "adopt carrier configure configure_job handed_on shutdown span",
     },
 )

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.telemetry.schema import PREFIX
 from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, summary
 
 _NS_PER_MS = 1e6
@@ -35,6 +36,21 @@ class SpanNode:
     def total_ms(self) -> float:
         """Milliseconds from start to end."""
         return self.span.duration_ms
+
+    @property
+    def label(self) -> str:
+        """The span's name without our prefix, and what it worked on."""
+        shown = {key.removeprefix(PREFIX): value for key, value in self.span.attributes}
+        batch = shown.get("batch_size")
+        about = (
+            shown.get("model"),
+            None if batch is None else f"batch {batch}",
+            shown.get("device"),
+            shown.get("slice"),
+        )
+        return " ".join(
+            (self.span.name.removeprefix(PREFIX), *(str(part) for part in about if part is not None))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +120,10 @@ def span_tree(spans: Iterable[SpanRecord], notes: Sequence[str] = ()) -> SpanTre
         (cut, "circles of parents are cut at their first span"),
         (outside, "spans begin before their parent or end after it, as where clocks of processes differ"),
     )
-    told = (f"{count} {words}" for count, words in counted if count)
-    return SpanTree(tuple(nodes), summary(by_key.values()), (ended - begun) / _NS_PER_MS, (*notes, *told))
+    differences = (f"{count} {words}" for count, words in counted if count)
+    return SpanTree(
+        tuple(nodes), summary(by_key.values()), (ended - begun) / _NS_PER_MS, (*notes, *differences)
+    )
 
 
 def _parents(by_key: Mapping[_Key, SpanRecord]) -> dict[_Key, _Key | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,6 @@ from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
     from torchsplit_core.telemetry import SpanNode, SpanTree
-
-MOST_DEPTH = 24
-"""Levels that are indented; deeper spans stand at the last."""
-WIDTH = 56
 
 
 def add_trace_report_command(command: Command, output: Options) -> None:
@@ -36,6 +31,7 @@ def add_trace_report_command(command: Command, output: Options) -> None:
 
 
 def _trace_report(options: argparse.Namespace) -> int:
+    from torchsplit_core.cli.spans.text import text_lines
     from torchsplit_core.telemetry import parse_trace, read_trace, span_tree
     from torchsplit_core.telemetry.span_reader import LARGEST_TRACE_BYTES
 
@@ -97,58 +93,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_finite(part) for part in value]
     return str(value) if isinstance(value, float) and value - value != 0 else value
-
-
-def text_lines(tree: SpanTree, most: int) -> Iterator[str]:
-    """The report: the tree, the critical path, the slowest spans and the totals by name; times in milliseconds."""
-    failed = sum(node.span.error is not None for node in tree.nodes)
-    yield f"{len(tree.nodes)} spans in {tree.wall_ms:,.1f} ms, {failed} failed"
-    yield ""
-    yield f"{'span':<{WIDTH}} {'start':>12} {'total':>12} {'self':>12} {'critical':>12}  ms"
-    yield from (_line(node, node.depth) for node in tree.nodes[:most])
-    if len(tree.nodes) > most:
-        yield f"… {len(tree.nodes) - most} more (--most)"
-    yield from _section("critical path", tree.critical_path(), most)
-    yield from _section("slowest by themselves", tree.slowest(10), 10)
-    yield ""
-    yield f"{'by name':<{WIDTH}} {'spans':>7} {'failed':>7} {'total':>12} {'median':>12} {'longest':>12}  ms"
-    for total in tree.totals[:most]:
-        times = " ".join(f"{time:>12,.1f}" for time in (total.total_ms, total.median_ms, total.longest_ms))
-        yield f"{_cell(total.name)} {total.count:>7} {total.failed:>7} {times}"
-
-
-def _section(title: str, nodes: Iterable[SpanNode], most: int) -> Iterator[str]:
-    rows = list(nodes)
-    yield ""
-    yield title
-    yield from (_line(node, 1) for node in rows[:most])
-    if len(rows) > most:
-        yield f"… {len(rows) - most} more (--most)"
-
-
-def _line(node: SpanNode, depth: int) -> str:
-    times = (node.start_ms, node.total_ms, node.self_ms, node.critical_ms)
-    cells = " ".join(f"{time:>12,.1f}" for time in times)
-    failed = "" if node.span.error is None else "  failed"
-    return f"{_cell('  ' * min(depth, MOST_DEPTH) + label(node.span.name, node.span.attributes))} {cells}{failed}"
-
-
-def label(name: str, attributes: Iterable[tuple[str, Any]]) -> str:
-    """A span's name with what it worked on."""
-    shown = {key.rpartition(".")[2]: value for key, value in attributes}
-    batch = shown.get("batch_size")
-    parts = (
-        shown.get("model"),
-        None if batch is None else f"batch {batch}",
-        shown.get("device"),
-        shown.get("slice"),
-    )
-    return " ".join((name.removeprefix("torchsplit."), *(str(part) for part in parts if part is not None)))
-
-
-def _cell(text: str) -> str:
-    """The text on one line of `WIDTH` characters; a file may have anything for a name."""
-    from torchsplit_core.isolation.faults import printable_line
-
-    line = printable_line(text)
-    return f"{line[: WIDTH - 1]}…" if len(line) > WIDTH else line.ljust(WIDTH)
