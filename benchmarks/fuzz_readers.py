@@ -95,6 +95,7 @@ def cells() -> Read:
     from torchsplit_core.placement.request.fleets import matrix_of_csv
     from torchsplit_core.strategy.estimated_table import estimate_table
     from torchsplit_core.tables.arrival_times import arrival_times
+    from torchsplit_core.tables.demand_trace.joint_moments import joint_moments
     from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
     from torchsplit_core.tables.demand_trace.window_cut import cut_day, slots_of_day
     from torchsplit_core.tables.job_history.hourly_figures import hour_rows, hours_csv
@@ -126,6 +127,8 @@ def cells() -> Read:
         for rates in trace.rates.values():
             assert len(rates) == trace.moments, "a column of another length"
             assert all(rate is None or (math.isfinite(rate) and rate >= 0) for rate in rates), "no rate"
+        moments = joint_moments(trace, list(trace.rates))
+        assert len({len(rates) for rates in moments.rates.values()}) == 1, "moments of another number"
         slots = slots_of_day(trace, max(3600, trace.step_s))
         cut = cut_day(slots, 3, "p95")
         assert sum(length for _, length in cut.windows) == slots.slots and math.isfinite(cut.cost), cut

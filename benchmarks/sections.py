@@ -223,7 +223,8 @@ BENCHMARKS = (
     Benchmark(
         "A what-if session in Chromium",
         "benchmarks.what_if_session",
-        "The published mix on five A100, drawn requests of 64 GPUs: moves of sliders drawn at random, and moves of the "
+        "The published mix on five A100, drawn requests of 64 GPUs, an LLM beside batch models whose engines every "
+        "plan simulates: moves of sliders drawn at random, and moves of the "
         "number of GPUs to plans that a sweep has proven before, each from the slider's event to the frame that shows "
         "its verified plan; in every frame, how far any part of the page moved.",
         ("--moves", "3"),

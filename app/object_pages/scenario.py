@@ -6,7 +6,17 @@ from app.plans import page as plan_page
 from app.plans.deploy import state_choice
 from app.session.result_kind import SCENARIO
 from app.shell import address, frame
-from torchsplit_core.jobs.job_kinds import APPLY, EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
+from torchsplit_core.jobs.job_kinds import (
+    APPLY,
+    DAY,
+    DAY_CURVE,
+    EXPLAIN,
+    MEASURE,
+    PLAN,
+    QUICK_START,
+    RUN_HERE,
+    SWEEP,
+)
 
 
 def render(first: str = plan_page.TITLES[0]) -> None:
@@ -20,6 +30,6 @@ def render(first: str = plan_page.TITLES[0]) -> None:
     state = address.selected_choice(address.FROM, state_choice.KEY)
     address.set_address(opened, {SCENARIO.word: name, address.TAB: tab, address.FROM: state})
     shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
-    failures = (PLAN, EXPLAIN, SWEEP, QUICK_START, MEASURE, RUN_HERE, APPLY)
+    failures = (PLAN, EXPLAIN, SWEEP, DAY, DAY_CURVE, QUICK_START, MEASURE, RUN_HERE, APPLY)
     frame.render_head(opened, "Plan", shown, *filter(None, (name,)), failures=failures)
     plan_page.render(opened, first)

@@ -390,7 +390,7 @@ def _downloads(
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
         if plan is not None:
-            _report("Report (HTML)", name, name, request, plan, _day_of(workspace, name, request))
+            _report("Report (HTML)", name, name, request, plan, partial(_day_of, workspace, name, request))
 
 
 def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
@@ -422,10 +422,14 @@ def _report(
     title: str,
     request: PlanRequest | None,
     plan: PlanOutcome,
-    day: DayOutcome | None = None,
+    day: Callable[[], DayOutcome | None] = lambda: None,
 ) -> None:
     # scenario.colours begins with these models: the report has the page's colours.
     served = [model.name for model in (request or plan).models]
     about = "One file for a review: map, tables, curves, what is proven, the request. It opens offline."
-    make = partial(report, title, request, plan, model_colours(served), day)
+
+    def make() -> str:
+        # The day is read when the file is asked for: other runs of the page need it nowhere.
+        return report(title, request, plan, model_colours(served), day())
+
     st.download_button(label, make, f"{file}.html", "text/html", on_click="ignore", help=about)

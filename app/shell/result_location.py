@@ -17,6 +17,8 @@ _TITLES = {
     job_kinds.PLAN: "Plan",
     job_kinds.EXPLAIN: "Plan",
     job_kinds.SWEEP: "Plan",
+    job_kinds.DAY: "Plan",
+    job_kinds.DAY_CURVE: "Plan",
     job_kinds.PLACE: "Place",
     job_kinds.PLACEMENT_FRONTIER: "Place",
     job_kinds.DIVISIONS: "Place",

@@ -29,6 +29,7 @@ PLACEMENTS = (
 )
 ANSWERS = {
     "evaluation.json": "what `evaluate` writes",
+    "llm_points.json": "what `profile-llm` writes",
     "measurement.json": "what `measure` writes",
     "placement.json": "what `place` writes",
     "placement_frontier.json": "what `place` writes",

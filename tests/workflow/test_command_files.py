@@ -20,9 +20,11 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "export": (("profile",), ("rows",)),
     "import": (("rows", "predicted rows", "profile"), ("profile",)),
     "estimate": (("rows",), ("predicted rows",)),
-    "request": (("profile", "partition"), ("plan request",)),
+    "request": (("profile", "partition", "llm points"), ("plan request",)),
+    "windows": (("plan request", "demand trace"), ("plan request",)),
+    "profile-llm": ((), ("llm points",)),
     "history": (("job history", "plan request"), ("hours", "plan request")),
-    "plan": (("plan request",), ("plan", "plan request")),
+    "plan": (("plan request",), ("plan", "plan request", "day")),
     "sweep": (("plan request",), ("sweep",)),
     "transition": (("plan", "plan request", "host state"), ("transition",)),
     "simulate": (
@@ -32,7 +34,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "size": ((), ("sizes", "simulation request")),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),
-    "deploy": (("plan", "plan request"), ("deployment", "routes")),
+    "deploy": (("plan", "plan request", "day"), ("deployment", "routes")),
     "route": (("routes",), ()),
     "capture": ((), ("host state", "site program")),
     "apply": (("plan", "plan request", "host state"), ("boot unit",)),
@@ -56,6 +58,7 @@ ELSEWHERE = {
     ("plan", "serve"): "tests/workflow/test_deployed_servers.py",
     ("plan request", "serve"): "tests/workflow/test_deployed_servers.py",
     ("routes", "route"): "tests/workflow/test_deployed_servers.py",
+    ("llm points", "request"): "tests/cli/test_profile_llm.py",
     ("partition request", "partition"): "tests/cli/test_examples.py",
     ("run", "train"): "tests/training",
     **{("run", name): "tests/checkpoints" for name in ("trace", "profile", "partition", "weights")},
@@ -187,6 +190,20 @@ def plans(walk: Walk) -> None:
     assert {"mig-parted.yaml", "apply-mig.sh", "kubernetes", "compose", "systemd", "slurm"} <= written
 
 
+def days(walk: Walk) -> None:
+    """A day cut from a trace, planned, and its schedule."""
+    trace = walk.has("trace.csv", "demand trace", "")
+    rows = "".join(f"{3600 * hour},{1 + hour // 12}\n" for hour in range(24))
+    trace.write_text(f"time_s,diamond\n{rows}")
+    walk.go(
+        "windows", walk("gpus_request.json"), "--trace", trace, "--windows", "2", "--map",
+        "diamond=sample:diamond", o="plan request=windows.json",
+    )  # fmt: skip
+    walk.go("plan", walk("windows.json"), "--over-windows", o="day=day.json")
+    walk.go("deploy", walk("day.json"), "--request", walk("windows.json"), o="deployment=schedule")
+    assert walk("schedule/SCHEDULE.md").exists()
+
+
 def hosts(walk: Walk) -> None:
     """What stands on a host, and the program that a site runs there."""
     listing = walk("list.txt")
@@ -232,7 +249,7 @@ def trainings(walk: Walk) -> None:
 @pytest.mark.timeout(300)
 def test_what_a_command_writes_the_next_one_reads(tmp_path):
     walk = Walk(tmp_path)
-    for part in (models, tables, plans, hosts, trainings):
+    for part in (models, tables, plans, days, hosts, trainings):
         part(walk)
     for path, (kind, _) in walk.kinds.items():
         if path.suffix == ".json":
@@ -241,11 +258,13 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    given = {("", "strategy request"), ("", "training rows"), ("", "serving rows"), ("", "job history")}
+    kinds = ("strategy request", "training rows", "serving rows", "job history", "demand trace")
+    given = {("", kind) for kind in kinds}
     assert walk.written - given == writes - {
         ("train", "run"),
         ("weights", "weights"),
         ("evaluate", "evaluation"),
+        ("profile-llm", "llm points"),
     }
     # Of several that write a kind each one's is read, by one command at least.
     read = {kind for kind, _ in walk.read}

@@ -37,8 +37,12 @@ def test_names_are_newest_first_and_free_ones_are_found(workspace):
 
 def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace):
     named_results.store_outcome(workspace, "a", request(), workflow.plan(request()))
-    for kind in ("partition", "measurement"):
-        workspace.put(kind, "a", read_file(EXAMPLE.with_name(f"{kind}.json"))[1])
+    for kind, file in (
+        ("partition", "partition"),
+        ("measurement", "measurement"),
+        ("day", "days/three_windows"),
+    ):
+        workspace.put(kind, "a", read_file(EXAMPLE.parent / f"{file}.json")[1])
     named_results.copy(workspace, named_results.SCENARIO_KINDS, "a", "d")
     for kind in named_results.SCENARIO_KINDS:
         sha256 = named_results.sha256_of(workspace, kind, "a")

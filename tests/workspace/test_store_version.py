@@ -99,7 +99,10 @@ def test_every_result_is_there(old):
 def test_every_job_has_its_name_and_its_end(home, old):
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
-    later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on", "apply"}
+    later = {
+        "measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on", "apply", "day",
+        "day_curve",
+    }  # fmt: skip
     assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) - later <= set(
         STATES
     )

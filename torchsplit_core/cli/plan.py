@@ -231,12 +231,7 @@ def _plan(options: argparse.Namespace) -> int:
     write_outcome(outcome, options)
     plan_summary.print_summary(request, outcome)
     if options.holdout and outcome.gpus:
-        models = zip(every_sample.models, request.models, strict=True)
-        whole = replace(
-            request,
-            models=tuple(replace(model, demand_samples=every.demand_samples) for every, model in models),
-        )
-        print(holdout_line(whole, outcome), file=sys.stderr)
+        print(holdout_line(every_sample, request, outcome), file=sys.stderr)
     if options.simulate:
         _simulate(request, outcome)
     return EXIT_OF_STATUS[outcome.status]

@@ -19,7 +19,6 @@ from torchsplit_core.tables.demand_trace.window_cut import WindowDemand
 from torchsplit_core.tables.sheet import decode
 from torchsplit_core.values import PlanRequest
 
-MOST_MB = 32
 SLOT_S = 600
 """Bounds of windows are multiples of ten minutes, or of the trace's step if that is more."""
 FIRST_WINDOWS, MOST_WINDOWS = 4, 24
@@ -39,7 +38,7 @@ def render(name: str, request: PlanRequest) -> MappedTrace | None:
     """The controls; None until a trace has a column of some model."""
     file = st.file_uploader(
         "A trace (CSV): time_s, seconds since a midnight UTC, and a column of req/s a model",
-        type=["csv"], key=f"day-trace {name}", max_upload_size=MOST_MB,
+        type=["csv"], key=f"day-trace {name}", max_upload_size=32,
     )  # fmt: skip
     if file is None:
         st.caption("By the minute or ten, of a day or weeks; moments without a row are not counted.")

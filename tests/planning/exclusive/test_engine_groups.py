@@ -183,7 +183,10 @@ def test_a_plan_whose_groups_are_not_possible_fails_its_check():
     assert "is of group None" in said(1, group=None)
     assert "says mig: True" in said(1, mig=True)
     faster = replace(tenant, engine=replace(tenant.engine, max_num_seqs=128))
-    assert "claims an engine" in said(1, slices=(replace(item, tenants=(faster,)),))
+    assert "has different tenants" in said(1, slices=(replace(item, tenants=(faster,)),))
+    both = (replace(gpu, slices=(replace(item, tenants=(faster,)),)) for gpu in outcome.gpus[:2])
+    claimed = replace(outcome, gpus=(*both, *outcome.gpus[2:]))
+    assert "claims an engine" in " ".join(fault.problem for fault in violations(request, claimed))
     across = (replace(nodes[0], node="n1"), nodes[1], replace(nodes[2], node="n0"), nodes[3])
     mixed = replace(request, gpus=across)
     with pytest.raises(InternalFault, match="is on GPUs of several nodes"):

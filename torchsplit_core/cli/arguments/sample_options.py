@@ -125,11 +125,13 @@ def sample_lines(outcome: PlanOutcome) -> Iterator[str]:
             yield f"least often served: {model.name}, in {model.samples_held:,} of {samples.count:,} samples"
 
 
-def holdout_line(request: PlanRequest, outcome: PlanOutcome) -> str:
-    """What share of the samples held out the plan holds; `request` has all samples."""
+def holdout_line(every_sample: PlanRequest, request: PlanRequest, outcome: PlanOutcome) -> str:
+    """What share of the samples held out the plan of `request` holds; `every_sample` has all of them."""
     from torchsplit_core.planning.sample_plans.holdout import held_of_others
 
-    held, count = held_of_others(request, outcome)
+    pairs = zip(request.models, every_sample.models, strict=True)
+    models = (replace(model, demand_samples=whole.demand_samples) for model, whole in pairs)
+    held, count = held_of_others(replace(request, models=tuple(models)), outcome)
     return (
         f"of the {count:,} samples that planning did not see, {held:,} are held ({held / count:.4g} of them)"
     )

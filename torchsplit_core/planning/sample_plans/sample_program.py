@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from torchsplit_core.values.status import ProgramStatus
 SHARE_ROUNDING = 1e-6
 """Part of a sample by which the solver may miss the required number."""
 
+
+RELAXED_SHARE = 0.2
+"""Part of a program's seconds for its linear relaxation, if it has no solution in the others."""
 
 SLIGHT = 0.01
 """What all levels cost together in units of a step of the cost, or of a sample, beside their prices."""
@@ -78,8 +81,15 @@ class SampleProgram:
         solution, constant, first = self._solve(seconds, None, fleet_part, SLIGHT)
         return self._point(solution, constant - solution.bound + 2 * SLIGHT, first)
 
+    def most_in_parts(self, seconds: float) -> SamplePoint:
+        """A bound of the samples held, by the linear relaxation: no point, and in a fraction of the time."""
+        self.program.add_columns([0.0], [0.0])
+        solution, constant, _ = self._solve(seconds, None, 1.0, SLIGHT, whole=False)
+        known = solution.status in ("optimal", "infeasible")
+        return SamplePoint(solution.status, constant - solution.bound + 2 * SLIGHT if known else math.inf)
+
     def _solve(
-        self, seconds: float, cost: int | None, fleet_part: float, slight: float
+        self, seconds: float, cost: int | None, fleet_part: float, slight: float, *, whole: bool = True
     ) -> tuple[RowSolution, int, list[int]]:
         """The solution, the samples that every point holds, and the first column of each model."""
         program, levels = self.program, self.levels
@@ -96,7 +106,15 @@ class SampleProgram:
             self._add_prices(row, first, cost, fleet_part)
         if not all(self._refuse(point, first) for point in self.refused):
             return RowSolution("infeasible", np.zeros(0), INF), constant, first
-        return program.solve(seconds, relative_gap=self.relative_gap), constant, first
+        if not whole:
+            return program.solve(seconds, integer=False), constant, first
+        solution = program.solve((1 - RELAXED_SHARE) * seconds, relative_gap=self.relative_gap)
+        if solution.status == "unknown":
+            # Its relaxation bounds it too, and takes a fraction of the time.
+            relaxed = program.solve(RELAXED_SHARE * seconds, integer=False)
+            if relaxed.status == "optimal":
+                solution = replace(solution, bound=relaxed.bound)
+        return solution, constant, first
 
     def _point(self, solution: RowSolution, bound: float, first: Sequence[int]) -> SamplePoint:
         if not len(solution.values):

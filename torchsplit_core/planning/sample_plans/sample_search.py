@@ -33,7 +33,7 @@ to improve on."""
 LEAST_PROGRAM_S = 5.0
 """Seconds that a program may take of what is left, if that is more."""
 
-MOST_ASK_S = 2.0
+MOST_ASK_S = 3.0
 """Most seconds of a question whether minima can be met at all: to prove the fewest GPUs would take longer."""
 
 MOST_ROWS = 16
@@ -198,10 +198,15 @@ class LargestShareSearch(SampleSearch):
         """Search until proven, or until the deadline."""
         self.bound = len(self.entries)
         self._begin()
+        if self.held < self.bound and self.pricing is not None:
+            levels = self._levels(self.held + 1)
+            self._take_bound(self._program(levels, 1.0).most_in_parts(self._program_seconds()))
         spare, rounds = FIRST_SPARE, 0
         while self.held < self.bound and not self._is_late():
             # A bound cannot fall below what points left open could hold.
-            bounding = self.pricing is None or (rounds % BOUND_EVERY == 1 and self.bound > self.unsettled)
+            bounding = self.pricing is None or (
+                rounds % BOUND_EVERY == BOUND_EVERY - 1 and self.bound > self.unsettled
+            )
             rounds += 1
             part = 1.0 if bounding else 1.0 - spare
             levels = self._levels(self.held + 1, upward=not bounding)
