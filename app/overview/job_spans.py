@@ -47,6 +47,7 @@ def render(workspace: Workspace, status: JobStatus) -> None:
     slowest = tree.slowest(1)[0]
     st.caption(
         escape_markdown(
+            "Amber: the critical path, the work that the end waited for. "
             f"Most time by itself: {slowest.label}, {slowest.self_ms:,.0f} ms of {tree.wall_ms:,.0f} ms."
         )
     )

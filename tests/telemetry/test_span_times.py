@@ -71,6 +71,11 @@ def test_a_chain_as_long_as_the_file():
     assert tree.nodes[-1].depth == 19_999 and tree.nodes[-1].critical_ms == 10
 
 
+def test_a_label_is_printable_on_one_line():
+    (node,) = span_tree([span(1, 0, 0, 1, "torchsplit.a\n\x1b\ud800")]).nodes
+    assert node.label == "a \\x1b\\ud800"
+
+
 def test_nothing_is_a_tree_too():
     assert span_tree(()).nodes == () and span_tree(()).wall_ms == 0
 

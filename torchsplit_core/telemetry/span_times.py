@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.telemetry.schema import PREFIX
 from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, summary
 
@@ -39,18 +40,13 @@ class SpanNode:
 
     @property
     def label(self) -> str:
-        """The span's name without our prefix, and what it worked on."""
+        """The span's name without our prefix, and what it worked on; one line without control characters."""
         shown = {key.removeprefix(PREFIX): value for key, value in self.span.attributes}
         batch = shown.get("batch_size")
-        about = (
-            shown.get("model"),
-            None if batch is None else f"batch {batch}",
-            shown.get("device"),
-            shown.get("slice"),
-        )
-        return " ".join(
-            (self.span.name.removeprefix(PREFIX), *(str(part) for part in about if part is not None))
-        )
+        counted = None if batch is None else f"batch {batch}"
+        about = (counted, shown.get("model"), shown.get("device"), shown.get("slice"))
+        words = (self.span.name.removeprefix(PREFIX), *(str(part) for part in about if part is not None))
+        return printable_line(" ".join(words))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from app.charts.theme import AMBER, RED, apply_layout, axis, theme_name
+from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.telemetry import SpanNode
 
 ROW_PX = 24
@@ -66,5 +67,5 @@ def _words(node: SpanNode) -> str:
         f"by itself {node.self_ms:,.1f} ms, on the critical path {node.critical_ms:,.1f} ms",
     ]
     if node.span.error is not None:
-        lines.append(html.escape(f"failed: {node.span.error[:100]}"))
+        lines.append(html.escape(printable_line(f"failed: {node.span.error[:100]}")))
     return "<br>".join(lines)
