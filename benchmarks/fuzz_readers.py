@@ -222,7 +222,8 @@ def host() -> Read:
     from torchsplit_core.hardware.discovery import discover_host
     from torchsplit_core.hardware.mig_journal import take_journal
     from torchsplit_core.hardware.replay import ReplayNvml
-    from torchsplit_core.telemetry.span_reader import read_spans, summary
+    from torchsplit_core.telemetry.span_reader import read_spans, read_trace, summary
+    from torchsplit_core.telemetry.span_times import span_tree
 
     path = _file()
 
@@ -239,6 +240,9 @@ def host() -> Read:
             b"replay": lambda data: _taken(discover_host(ReplayNvml(written(data)))),
             b"journal": journal,
             b"spans": lambda data: _taken(summary(read_spans(written(data)))),
+            b"trace": lambda data: _taken(
+                [node.label for node in span_tree(*read_trace(written(data))).nodes]
+            ),
             b"dcgm": lambda data: _taken(parse_dmon(_text(data))),
         }
     )

@@ -7,6 +7,7 @@ import datetime
 import streamlit as st
 
 from app.format.badges import Colour
+from app.overview import job_spans
 from app.shell import job_panel, navigation, result_location, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
@@ -58,6 +59,10 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
             log.code(text, language=None, wrap_lines=True)
         else:
             log.caption("It printed nothing.")
+    timeline = st.expander("Timeline", key=f"timeline-{status.id}", on_change="rerun")
+    if timeline.open:
+        with timeline:
+            job_spans.render(workspace, status)
 
 
 def format_when(status: JobStatus, begun: float | None) -> str:

@@ -135,7 +135,7 @@ def test_help_and_version_load_no_package():
 
     names = [name for _, _, texts in known for name in texts]
     told = loaded(["--version"], ["--help"], *([name, "--help"] for name in names))
-    assert len(told) == 33
+    assert len(told) == 34
     for (status, modules), name in zip(told, ["--version", "--help", *names], strict=True):
         assert (status, packages(modules)) == (0, set()), name
     # Of the rooms, what choices and defaults are: no file is read, nothing planned, nothing measured.

@@ -18,6 +18,7 @@ from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import JobKind, JobParameters, RequestParameters
+from torchsplit_core.telemetry.settings import FOLDER, MODE
 from torchsplit_core.values import InputFault, InternalFault, Progress
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -70,6 +71,23 @@ def wait(workspace: Workspace, job: str, until: Any) -> jobs.JobStatus:
 
 def ended(found: jobs.JobStatus) -> bool:
     return found.state != "running"
+
+
+@pytest.mark.parametrize(("mode", "recorded"), [(None, True), ("file", True), ("off", False)])
+def test_a_job_records_its_spans_in_the_store(workspace, monkeypatch, mode, recorded):
+    if mode is None:
+        monkeypatch.delenv(MODE, raising=False)
+    else:
+        monkeypatch.setenv(MODE, mode)
+    monkeypatch.delenv(FOLDER, raising=False)
+    job = jobs.start(workspace, "Double", "good", Number(21))
+    assert wait(workspace, job, ended).state == "done"
+    tree = jobs.job_spans(workspace, job)
+    if not recorded:
+        assert tree is None
+        return
+    (node,) = tree.nodes
+    assert (node.span.name, node.span.attribute("torchsplit.job")) == ("torchsplit.job", job)
 
 
 def test_a_job_gives_its_result(workspace):

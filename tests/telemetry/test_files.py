@@ -224,3 +224,43 @@ def test_a_full_disk_loses_spans_and_not_the_work(tmp_path, caplog, monkeypatch)
             plan.set(gpus=1)
     assert [record.name for record in caplog.records] == ["torchsplit.telemetry"]
     assert not telemetry.shutdown()
+
+
+def test_the_file_of_a_job_has_a_limit_and_the_job_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchsplit_core.telemetry.export.LARGEST_JOB_TRACE_BYTES", 3000)
+    path = tmp_path / "job.spans.jsonl"
+    assert telemetry.configure_job("test", path)
+    with telemetry.span(schema.JOB, job="j"):
+        for _ in range(50):
+            with telemetry.span(schema.PLAN):
+                pass
+    assert not telemetry.shutdown()
+    spans = read_spans(path)
+    assert spans[0].name == schema.JOB and 2 <= len(spans) < 12
+
+
+@pytest.mark.parametrize(
+    ("variables", "written"),
+    [
+        ({MODE: "off"}, False),
+        ({MODE: "file"}, True),
+        ({MODE: "file", FOLDER: "elsewhere"}, False),
+        ({}, True),
+    ],
+)
+def test_the_environment_says_whether_a_job_has_a_file(tmp_path, monkeypatch, variables, written):
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "job.spans.jsonl"
+    telemetry.configure_job("test", path)
+    with telemetry.span(schema.JOB):
+        pass
+    telemetry.shutdown()
+    assert (path.exists() and len(read_spans(path)) == 1) == written
+    assert (FOLDER in variables) == (tmp_path / "elsewhere").exists()
+
+
+def test_a_job_goes_on_without_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    assert not telemetry.configure_job("test", tmp_path / "file" / "job.spans.jsonl")

@@ -191,6 +191,13 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         (),
         {"weights": "gather the weights of a training run into one safetensors file"},
     ),
+    (
+        "torchsplit_core.cli.spans.report:add_trace_report_command",
+        (_output_options,),
+        {
+            "trace-report": "where the time of TorchSplit's work went: tree, critical path and totals of its spans"
+        },
+    ),
     ("torchsplit_core.cli.app:add_app_command", (), {"app": "start the dashboard"}),
     (
         "torchsplit_core.cli.command:add_completion_command",

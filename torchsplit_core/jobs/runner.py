@@ -33,6 +33,7 @@ from torchsplit_core.isolation.trust_policy import (
 from torchsplit_core.jobs import fork_server
 from torchsplit_core.jobs import job_kinds as jobs_names
 from torchsplit_core.jobs.job_kinds import JobParameters
+from torchsplit_core.jobs.recorded.spans import trace_path
 from torchsplit_core.values import InputFault, Progress, last_cause, quoted
 from torchsplit_core.workspace.faults import fault_from_os_error, is_full
 from torchsplit_core.workspace.job_slots import acquire_slot, slot_count
@@ -387,7 +388,7 @@ def _call_function(workspace: Workspace, record: JobRecord, progress: Progress) 
     try:
         parameters = jobs_names.from_stored(record.name, stored)
         function = jobs_names.kind_of(record.name).function()
-        telemetry.configure("torchsplit job", workspace.store.root / "telemetry")
+        telemetry.configure_job("torchsplit job", trace_path(workspace.store, record.id))
         with telemetry.span(telemetry.schema.JOB, job=record.id):
             result = function(workspace, parameters, progress)
         return {"state": "done", "share": 1.0, "message": "done", "result": result}

@@ -13,21 +13,43 @@ from torchsplit_core.telemetry import schema
 
 if TYPE_CHECKING:
     from torchsplit_core.telemetry.active_span import ActiveSpan
-    from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, read_spans, summary
-    from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
+    from torchsplit_core.telemetry.span_reader import (
+        SpanRecord,
+        SpanTotal,
+        parse_trace,
+        read_spans,
+        read_trace,
+        summary,
+    )
+    from torchsplit_core.telemetry.span_times import SpanNode, SpanTree, span_tree
+    from torchsplit_core.telemetry.spans import (
+        adopt,
+        carrier,
+        configure,
+        configure_job,
+        handed_on,
+        shutdown,
+        span,
+    )
 
 __all__ = [
     "ActiveSpan",
+    "SpanNode",
     "SpanRecord",
     "SpanTotal",
+    "SpanTree",
     "adopt",
     "carrier",
     "configure",
+    "configure_job",
     "handed_on",
+    "parse_trace",
     "read_spans",
+    "read_trace",
     "schema",
     "shutdown",
     "span",
+    "span_tree",
     "summary",
 ]
 
@@ -35,7 +57,8 @@ __getattr__ = on_demand(
     __name__,
     {
         "active_span": "ActiveSpan",
-        "span_reader": "SpanRecord SpanTotal read_spans summary",
-        "spans": "adopt carrier configure handed_on shutdown span",
+        "span_reader": "SpanRecord SpanTotal parse_trace read_spans read_trace summary",
+        "span_times": "SpanNode SpanTree span_tree",
+        "spans": "adopt carrier configure configure_job handed_on shutdown span",
     },
 )

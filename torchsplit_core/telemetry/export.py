@@ -29,7 +29,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from torchsplit_core import __version__
 from torchsplit_core.isolation import printable
 from torchsplit_core.telemetry.active_span import ActiveSpan
-from torchsplit_core.telemetry.schema import PREFIX, SPANS
+from torchsplit_core.telemetry.schema import JOB, PREFIX, SPANS
 from torchsplit_core.telemetry.settings import TelemetrySettings
 from torchsplit_core.telemetry.span_reader import SpanRecord, read_spans
 from torchsplit_core.values import InputFault, system_reason
@@ -39,6 +39,8 @@ SHUTDOWN_S = 1.8  # including overhead, a process ends within 2 s
 SEND_EVERY_MS = 1000
 LARGEST_HANDED_BYTES = 16 * 2**20
 """Largest file of a child's spans that is read; a model's points take some hundred kilobytes."""
+LARGEST_JOB_TRACE_BYTES = 4 * 2**20
+"""Size of a job's file from which on only the span of the job itself is added: some 6,000 spans."""
 MAX_QUEUED_SPANS = (
     4096  # more are dropped, oldest first; one request takes them all, so that shutdown needs one
 )
@@ -210,6 +212,25 @@ class _LossCountingExporter(SpanExporter):
         return self._inner.force_flush(timeout_millis)
 
 
+class _BoundedExporter(SpanExporter):
+    """Writes spans until their file has `LARGEST_JOB_TRACE_BYTES`, and always the span of the job."""
+
+    def __init__(self, inner: SpanExporter, path: Path) -> None:
+        self._inner, self._path = inner, path
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            is_full = self._path.stat().st_size >= LARGEST_JOB_TRACE_BYTES
+        except OSError:
+            is_full = False
+        written = [span for span in spans if span.name == JOB] if is_full else spans
+        result = self._inner.export(written) if written else SpanExportResult.SUCCESS
+        return result if len(written) == len(spans) else SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+
 def _exporter(settings: TelemetrySettings) -> SpanExporter:
     # _LossCountingExporter warns instead, and only once.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
@@ -221,10 +242,12 @@ def _exporter(settings: TelemetrySettings) -> SpanExporter:
     from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
 
     # One file per process: no two processes write to the same file, and a killed one leaves the others intact.
-    path = Path(settings.target) / f"spans-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+    name = settings.file_name or f"spans-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+    path = Path(settings.target) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return FileSpanExporter(path)
+        exporter = FileSpanExporter(path)
+        return _BoundedExporter(exporter, path) if settings.file_name else exporter
     except OSError as error:
         raise InputFault(
             str(path.parent),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,11 +23,15 @@ DEFAULT_FOLDER = "torchsplit-telemetry"
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """Where spans go. `target`: an absolute folder for files, the full URL of the collector's span path for OTLP."""
+    """Where spans go. `target`: an absolute folder for files, the full URL of the collector's span path for OTLP.
+
+    `file_name`: the only file there, of bounded size; empty: a new file for each process.
+    """
 
     kind: Literal["file", "otlp"]
     service: str
     target: str
+    file_name: str = ""
 
     def packed(self) -> dict[str, str]:
         """JSON for a child's arguments; excludes headers, because a model's code must not see their tokens."""
@@ -41,6 +46,29 @@ def unpack(packed: Mapping[str, str]) -> TelemetrySettings:
     """The settings that a parent packed."""
     kind: Literal["file", "otlp"] = "otlp" if packed["kind"] == "otlp" else "file"
     return TelemetrySettings(kind, packed["service"], packed["target"])
+
+
+def settings_for_file(service: str, path: Path) -> TelemetrySettings | None:
+    """The settings of the environment for a job whose spans belong into a file at `path`; None for off.
+
+    Without a mode in the environment that file is written where the exporter is installed. Raises as `read_settings`.
+    """
+    if not os.environ.get(MODE, "").strip():
+        wanted = _can_write_files()
+    else:
+        settings = read_settings(service, None, None)
+        if settings is None or settings.kind == "otlp" or os.environ.get(FOLDER):
+            return settings
+        wanted = True
+    return TelemetrySettings("file", service, str(path.parent.resolve()), path.name) if wanted else None
+
+
+def _can_write_files() -> bool:
+    """Whether the exporter of the extra `telemetry` is installed; other packages bring other parts of it."""
+    try:
+        return find_spec("opentelemetry.exporter.otlp.json.file") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def read_settings(service: str, folder: Path | None, endpoint: str | None) -> TelemetrySettings | None:

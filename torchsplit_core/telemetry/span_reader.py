@@ -15,6 +15,9 @@ from typing import Any
 from torchsplit_core.values import InputFault, quoted, system_reason
 
 AttributeValue = bool | int | float | str | tuple[Any, ...] | None
+LARGEST_TRACE_BYTES = 64 * 2**20
+"""Most bytes of a trace that is read at once, of all files of a folder together: some 100,000 spans."""
+_REMEDY = "Remove the line, or give a file that the telemetry wrote."
 STATUS_ERROR = 2  # opentelemetry/proto/trace/v1/trace.proto: STATUS_CODE_ERROR
 
 
@@ -74,6 +77,55 @@ def read_spans(path: Path) -> tuple[SpanRecord, ...]:
     return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)))
 
 
+def read_trace(path: Path) -> tuple[tuple[SpanRecord, ...], tuple[str, ...]]:
+    """Like `read_spans`, with a limit and for a process that was killed: the spans, and notes on what is missing.
+
+    Raises InputFault also for more than `LARGEST_TRACE_BYTES`.
+    """
+    spans: list[SpanRecord] = []
+    notes: list[str] = []
+    left = LARGEST_TRACE_BYTES
+    try:
+        for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+            with file.open("rb") as stream:
+                data = stream.read(left + 1)
+            more, note = parse_trace(data, str(file), most_bytes=left)
+            left -= len(data)
+            spans.extend(more)
+            notes.extend(note)
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
+        raise InputFault(
+            str(path), f"cannot be read: {reason}", "Give a file of spans or its folder."
+        ) from error
+    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns))), tuple(notes)
+
+
+def parse_trace(
+    data: bytes, origin: str, most_bytes: int = LARGEST_TRACE_BYTES
+) -> tuple[tuple[SpanRecord, ...], tuple[str, ...]]:
+    """The spans of a file's content, sorted by start, and notes: a last line cut off by a kill is one, not a fault.
+
+    Raises InputFault like `read_trace`; `origin` is what it calls the file.
+    """
+    if len(data) > most_bytes:
+        most = LARGEST_TRACE_BYTES >> 20
+        raise InputFault(origin, f"makes more than {most} MiB of trace", "Give the files of fewer processes.")
+    lines = data.splitlines(keepends=True)
+    cut = bool(lines) and not lines[-1].endswith((b"\n", b"\r")) and not _is_json(lines[-1])
+    spans = _spans_of_lines(lines[:-1] if cut else lines, origin)
+    notes = (f"{origin}: the last line is cut off, as by a kill; its spans are missing",) if cut else ()
+    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns))), notes
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def summary(spans: Iterable[SpanRecord]) -> tuple[SpanTotal, ...]:
     """Totals by name, largest total time first."""
     by_name: dict[str, list[SpanRecord]] = defaultdict(list)
@@ -91,17 +143,25 @@ def _total(name: str, group: list[SpanRecord]) -> SpanTotal:
 
 def _spans_of(file: Path) -> Iterator[SpanRecord]:
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield from _parse(line)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                raise InputFault(
-                    f"{file}, line {number}",
-                    f"is {quoted(line.decode(errors='replace'))}, not OTLP JSON with resourceSpans",
-                    "Remove the line, or give a file that the telemetry wrote.",
-                ) from error
+        yield from _spans_of_lines(lines, str(file))
+
+
+def _spans_of_lines(lines: Iterable[bytes], origin: str) -> Iterator[SpanRecord]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{origin}, line {number}"
+        try:
+            yield from _parse(line)
+        except _SpanTimeError as error:
+            raise InputFault(where, f"has {error}", _REMEDY) from error
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            problem = f"is {quoted(line.decode(errors='replace'))}, not OTLP JSON with resourceSpans"
+            raise InputFault(where, problem, _REMEDY) from error
+
+
+class _SpanTimeError(ValueError):
+    """Times that no span can have."""
 
 
 def _parse(line: bytes) -> Iterator[SpanRecord]:
@@ -118,7 +178,8 @@ def _record(span: dict[str, Any], service: str) -> SpanRecord:
     failed = int(status.get("code", 0)) == STATUS_ERROR
     start, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
     if not 0 <= start <= end < 2**64:
-        raise ValueError("a span ends before it starts, or its times are not those of 64 bits")
+        problem = "that ends before it starts" if end < start else "with times outside of 64 bits"
+        raise _SpanTimeError(f"the span {quoted(str(span.get('name', '')))} {problem}")
     parent = span.get("parentSpanId")
     return SpanRecord(
         name=str(span["name"]),

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.telemetry.active_span import ActiveSpan
-from torchsplit_core.telemetry.settings import read_settings, unpack
+from torchsplit_core.telemetry.settings import read_settings, settings_for_file, unpack
+from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
     from torchsplit_core.telemetry.export import SpanExport
@@ -53,6 +54,20 @@ def configure(service: str, folder: Path | None = None, endpoint: str | None = N
         from torchsplit_core.telemetry.export import SpanExport
 
         _use(SpanExport(settings))
+    return _export is not None
+
+
+def configure_job(service: str, path: Path) -> bool:
+    """Start exporting the spans of a job to the file at `path`, unless the environment asks for another place or none.
+
+    Also without a mode in the environment, where the exporter is installed. A file that cannot be written costs the
+    spans, not the job. Like `configure` otherwise.
+    """
+    if _export is None and (settings := settings_for_file(service, path)) is not None:
+        from torchsplit_core.telemetry.export import SpanExport
+
+        with suppress(InputFault) if settings.file_name else nullcontext():
+            _use(SpanExport(settings))
     return _export is not None
 
 

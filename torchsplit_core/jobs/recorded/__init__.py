@@ -1,0 +1,1 @@
+"""What jobs record of their own work."""
