@@ -45,13 +45,14 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "estimate-training": (("training rows",), ("training rows",)),
     "estimate-serving": (("serving rows",), ("serving rows",)),
     "evaluate": (("evaluation",), ("evaluation",)),
+    "trace-report": (("spans",), ("span report",)),
     "app": ((), ()),
     "completion": ((), ()),
 }
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
-    "fleet files", "sizes", "weights", "transition", "site program", "boot unit", "simulated requests",
+    "fleet files", "sizes", "weights", "transition", "site program", "boot unit", "simulated requests", "span report",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -218,6 +219,10 @@ def hosts(walk: Walk) -> None:
         "--evict-foreign", boot_unit="boot unit=boot",
     )  # fmt: skip
     walk.go("capture", "--script", o="site program=capture.py")
+    spans = walk.has("spans.jsonl", "spans", "")
+    _, _, lines = (ROOT / "benchmarks" / "data" / "fuzz" / "host" / "trace").read_text().partition("\n")
+    spans.write_text(lines)
+    walk.go("trace-report", spans, o="span report=spans.txt")
 
 
 def trainings(walk: Walk) -> None:
@@ -258,7 +263,7 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    kinds = ("strategy request", "training rows", "serving rows", "job history", "demand trace")
+    kinds = ("strategy request", "training rows", "serving rows", "job history", "demand trace", "spans")
     given = {("", kind) for kind in kinds}
     assert walk.written - given == writes - {
         ("train", "run"),

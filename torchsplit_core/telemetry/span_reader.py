@@ -93,6 +93,8 @@ def read_trace(path: Path) -> tuple[tuple[SpanRecord, ...], tuple[str, ...]]:
             left -= len(data)
             spans.extend(more)
             notes.extend(note)
+    except InputFault:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = system_reason(error) if isinstance(error, OSError) else str(error)
         raise InputFault(
