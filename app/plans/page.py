@@ -20,8 +20,7 @@ from app.plans.load import tab as load_tab
 from app.plans.manual import tab as manual_tab
 from app.plans.measurement import tab as run_tab
 from app.plans.model_table import models_table
-from app.plans.report import report
-from app.plans.screen import drawer, header_style, layout, tour
+from app.plans.screen import downloads, drawer, header_style, layout, tour
 from app.plans.summary import SOLVED, Metric, basis_badge, metrics, status_badge
 from app.plans.sweep import tab as sweep_tab
 from app.plans.verdict import verdict_of
@@ -37,14 +36,12 @@ from torchsplit_core.jobs.job_kinds import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
 from torchsplit_core.latency_slo.verdict import PlanVerdict
-from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.comparison.stopped_tenants import stopped_tenants
 from torchsplit_core.planning.confidence.assessment import PlanConfidence
-from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
-from torchsplit_core.values import DayOutcome, PlanOutcome, PlanRequest
+from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
@@ -133,9 +130,9 @@ def render(workspace: Workspace, first: str = TITLES[0]) -> None:
                 "This plan came without its request: drop the request file on the Workspace page to change it."
             )
     if trial_plan is not None and draft is not None and request is not None:
-        _downloads_of_draft(name, request, draft, trial_plan)
+        downloads.render_draft(name, request, draft, trial_plan)
     else:
-        _downloads(workspace, name, request, plan)
+        downloads.render(workspace, name, request, plan)
     if plan is not None and plan.status in SOLVED and not working and name.startswith(MEASURED_MIX):
         tour.render()
     drafts.save(workspace, name)
@@ -378,58 +375,3 @@ def _warnings(warnings: Sequence[str]) -> None:
     if len(warnings) > MOST_WARNINGS:
         lines.append(f"{len(warnings) - MOST_WARNINGS} more warnings are in the plan's file.")
     st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])
-
-
-def _downloads(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
-) -> None:
-    with st.container(horizontal=True):
-        stored = (("plan_request", "Request (JSON)", request), ("plan", "Plan (JSON)", plan))
-        for kind, label, value in stored:
-            if value is not None:
-                data = workspace.get_bytes(kind, name)
-                st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
-        if plan is not None:
-            _report("Report (HTML)", name, name, request, plan, partial(_day_of, workspace, name, request))
-
-
-def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
-    """The files of the draft on screen, named so, since the stored plan is another one."""
-    st.caption("These files are of the draft on screen, which is not kept yet.")
-    file = f"{name}.draft"
-    with st.container(horizontal=True):
-        widgets.json_button("Request of the draft (JSON)", trial_plan.request, f"{file}.plan_request.json")
-        if trial_plan.outcome is not None:
-            widgets.json_button("Plan of the draft (JSON)", trial_plan.outcome, f"{file}.plan.json")
-            summary = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))
-            shown = (trial_plan.request, trial_plan.outcome)
-            _report("Report of the draft (HTML)", file, f"{name}, draft: {summary}", *shown)
-
-
-def _day_of(workspace: Workspace, name: str, request: PlanRequest | None) -> DayOutcome | None:
-    """The scenario's planned day, if it is of the request as it stands."""
-    day: DayOutcome | None = read(workspace, "day", name)
-    return (
-        day
-        if day is not None and request is not None and day.request_sha256 == request_hash(request)
-        else None
-    )
-
-
-def _report(
-    label: str,
-    file: str,
-    title: str,
-    request: PlanRequest | None,
-    plan: PlanOutcome,
-    day: Callable[[], DayOutcome | None] = lambda: None,
-) -> None:
-    # scenario.colours begins with these models: the report has the page's colours.
-    served = [model.name for model in (request or plan).models]
-    about = "One file for a review: map, tables, curves, what is proven, the request. It opens offline."
-
-    def make() -> str:
-        # The day is read when the file is asked for: other runs of the page need it nowhere.
-        return report(title, request, plan, model_colours(served), day())
-
-    st.download_button(label, make, f"{file}.html", "text/html", on_click="ignore", help=about)
