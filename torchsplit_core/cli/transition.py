@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.numbers_by_name import numbers_by_name
 from torchsplit_core.cli.arguments.state_options import read_state_file
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome
-from torchsplit_core.values import HostState, InputFault, PlanOutcome, Transition, quoted
+from torchsplit_core.values import HostState, PlanOutcome, Transition
 from torchsplit_core.values.limits import check_number
 
 if TYPE_CHECKING:
@@ -103,20 +104,12 @@ def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:
 
     times, by_model = ChangeTimes(), {}
     start_s = times.start_s
-    for entry in (part for text in starts for part in text.split(",")):
-        name, separator, value = entry.rpartition("=")
-        try:
-            seconds = float(value)
-        except ValueError:
-            remedy = "Write for example 20, or bert=35."
-            raise InputFault(
-                "--start-s", f"{quoted(entry)} is neither a number nor MODEL=NUMBER", remedy
-            ) from None
+    for name, seconds in numbers_by_name("--start-s", starts, "20, or bert=35"):
         check_number("--start-s", seconds)
-        if separator:
-            by_model[name.strip()] = seconds
-        else:
+        if name is None:
             start_s = seconds
+        else:
+            by_model[name] = seconds
     if drain_s is not None:
         check_number("--drain-s", drain_s)
     return ChangeTimes(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.numbers_by_name import numbers_by_name
 from torchsplit_core.cli.common import Command, Options, write_outcome
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault, quoted
@@ -115,15 +116,7 @@ def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 def _factors(texts: Sequence[str]) -> dict[str | None, float]:
     factors: dict[str | None, float] = {}
-    for text in (part for entry in texts for part in entry.split(",")):
-        name, separator, value = text.rpartition("=")
-        try:
-            factor = float(value)
-        except ValueError:
-            remedy = "Write for example 0.01, or chat=0.5."
-            raise InputFault(
-                "--scale", f"{quoted(text)} is neither a number nor MODEL=NUMBER", remedy
-            ) from None
+    for name, factor in numbers_by_name("--scale", texts, "0.01, or chat=0.5"):
         check_number("--scale", factor, positive=True)
-        factors[name.strip() if separator else None] = factor
+        factors[name] = factor
     return factors

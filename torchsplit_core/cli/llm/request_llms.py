@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchsplit_core.cli.arguments.numbers_by_name import numbers_by_name
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
@@ -114,14 +115,7 @@ def _name_and_model(text: str) -> tuple[str, str]:
 def _by_name(option: str, texts: Sequence[str], names: dict[str, str]) -> Callable[[str], float | None]:
     """What an option has for a name: its own value, else the one for all, else None."""
     by_name, common = {}, None
-    for text in (part for item in texts for part in item.split(",")):
-        name, _, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise InputFault(
-                option, f"{quoted(text)} is not a number or NAME=NUMBER", "Write for example chat=5."
-            ) from None
+    for name, value in numbers_by_name(option, texts, "chat=5", "NAME"):
         if not 0 < value < float("inf"):
             raise InputFault(option, f"is {value:g}, not a finite number above 0", "Give a number above 0.")
         if name and name not in names:
