@@ -121,12 +121,7 @@ class LlmApp:
 
     def read(self, request: Request) -> CompletionRequest:
         """The request in a body. Raises RequestFault."""
-        try:
-            content = json.loads(bytes(request.body))
-        except (ValueError, RecursionError):
-            raise RequestFault("the request", "has a body that is not JSON", "Send JSON.") from None
-        if not isinstance(content, dict):
-            raise RequestFault("the request", f"is {json_words(content)}, not an object", "Send an object.")
+        content = json_body(request)
         model = content.get("model", self.settings.name)
         if model != self.settings.name:
             problem = f"is {json_words(model)}, which is not served here"
@@ -177,6 +172,17 @@ class LlmApp:
             raise RequestFault("messages", problem, "Send role and content of each message.")
         lines = [f"{message.get('role', 'user')}: {message['content']}\n" for message in messages]
         return self.text.encode("".join([*lines, "assistant: "]))
+
+
+def json_body(request: Request) -> dict[str, Any]:
+    """The JSON object in a body. Raises RequestFault."""
+    try:
+        content = json.loads(bytes(request.body))
+    except (ValueError, RecursionError):
+        raise RequestFault("the request", "has a body that is not JSON", "Send JSON.") from None
+    if not isinstance(content, dict):
+        raise RequestFault("the request", f"is {json_words(content)}, not an object", "Send an object.")
+    return content
 
 
 def _check_greedy(content: Mapping[str, Any]) -> None:

@@ -16,7 +16,13 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from torchsplit_core.serving.llm_engine.app import CHATS, COMPLETIONS, EVENTS, MOST_BODY_BYTES
+from torchsplit_core.serving.llm_engine.app import (
+    CHATS,
+    COMPLETIONS,
+    EVENTS,
+    MOST_BODY_BYTES,
+    json_body,
+)
 from torchsplit_core.serving.llm_frontend.engine_pool import StartedEngine
 from torchsplit_core.serving.protocol import access_guard
 from torchsplit_core.serving.protocol.access_guard import AccessGuard
@@ -190,13 +196,7 @@ class LlmFrontend:
 
     def _model(self, request: Request) -> str:
         """The model that a body names; the only one where it names none. Raises RequestFault."""
-        try:
-            content = json.loads(bytes(request.body))
-        except (ValueError, RecursionError):
-            raise RequestFault("the request", "has a body that is not JSON", "Send JSON.") from None
-        if not isinstance(content, dict):
-            raise RequestFault("the request", f"is {json_words(content)}, not an object", "Send an object.")
-        name = content.get("model", self.names[0] if len(self.names) == 1 else None)
+        name = json_body(request).get("model", self.names[0] if len(self.names) == 1 else None)
         if name in self.names:
             return str(name)
         problem = "is missing" if name is None else f"is {json_words(name)}, which is not served here"
