@@ -175,9 +175,7 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
             if limit.kind == "link" and limit.binds and limit.change is not None:
                 yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
     for reason in explanation.engines:
-        place = f"{reason.gpu_type} {reason.profile or 'without MIG'}"
-        if reason.tensor_parallel > 1:
-            place = f"{reason.tensor_parallel} × {reason.gpu_type}"
+        place = reason.place
         if reason.reason == "no_engine":
             yield f"{reason.model}: no engine on {place}: {reason.detail}"
         elif reason.trial is not None and reason.trial.effect == "infeasible":

@@ -137,13 +137,6 @@ def describe_nonbinding(binding: ModelBinding) -> str:
     return "; ".join(describe_limit(limit) for limit in binding.limits if limit.binds is False)
 
 
-def describe_engine_place(reason: EngineReason) -> str:
-    """Where an engine stands, or would."""
-    if reason.tensor_parallel > 1:
-        return f"{reason.tensor_parallel} × {reason.gpu_type}"
-    return f"{reason.gpu_type} {reason.profile or 'without MIG'}"
-
-
 def describe_engine_reason(reason: EngineReason, kind: str, of_tiers: int = 0) -> str:
     """Why a model's engines are there, or not."""
     if reason.reason == "no_engine":

@@ -218,7 +218,7 @@ def _engines(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
         place, why = (
             html.escape(text)
             for text in (
-                descriptions.describe_engine_place(reason),
+                reason.place,
                 descriptions.describe_engine_reason(reason, kind, of_tiers),
             )
         )

@@ -133,6 +133,13 @@ class EngineReason:
     detail: str = ""
     trial: ChangeEffect | None = None
 
+    @property
+    def place(self) -> str:
+        """Where its engine stands, or would."""
+        if self.tensor_parallel > 1:
+            return f"{self.tensor_parallel} × {self.gpu_type}"
+        return f"{self.gpu_type} {self.profile or 'without MIG'}"
+
 
 @dataclass(frozen=True, slots=True)
 class PriceStep:
