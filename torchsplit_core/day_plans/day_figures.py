@@ -11,13 +11,12 @@ from torchsplit_core.day_plans.window_requests import served_rates, windows_of
 from torchsplit_core.values import (
     BothSides,
     DayOutcome,
-    ListedTokens,
-    LognormalTokens,
     PlanModel,
     PlanOutcome,
     PlanRequest,
     Transition,
 )
+from torchsplit_core.values.simulation.engine import mean_tokens
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -34,7 +33,7 @@ def with_figures(request: PlanRequest, outcome: DayOutcome) -> DayOutcome:
     return replace(
         outcome,
         gpu_hours=BothSides(*(_gpu_hours(side, hours) for side in sides)),
-        worst_normalised=BothSides(_worst(plans), _worst([static])),
+        worst_normalised=BothSides(worst_served(plans), worst_served([static])),
         lost_requests=_lost(outcome),
         cost_per_day=_both(costs),
         cost_per_million_requests=_both(list(map(_per_million, costs, requests))),
@@ -58,7 +57,8 @@ def _gpu_hours(plans: Sequence[PlanOutcome], hours: Sequence[float]) -> float | 
     return fsum(used_gpus(plan) * length for plan, length in zip(plans, hours, strict=True))
 
 
-def _worst(plans: Sequence[PlanOutcome]) -> float | None:
+def worst_served(plans: Sequence[PlanOutcome]) -> float | None:
+    """The least r of any model in these plans; None where one of them is missing."""
     if not all(plan.gpus for plan in plans):
         return None
     return min(model.normalised for plan in plans for model in plan.models)
@@ -107,11 +107,7 @@ def _output_tokens(request: PlanRequest) -> dict[str, float]:
 
 def _mean_output(model: PlanModel) -> float | None:
     tokens = None if model.llm is None else model.llm.output_tokens
-    if isinstance(tokens, ListedTokens):
-        return fsum(tokens.values) / len(tokens.values)
-    if isinstance(tokens, LognormalTokens):
-        return tokens.mean
-    return None if tokens is None else float(tokens.value)
+    return None if tokens is None else mean_tokens(tokens)
 
 
 def _per_million(cost: float | None, served: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
 
@@ -55,8 +55,7 @@ def scheduled_changes(request: PlanRequest, outcome: DayOutcome) -> tuple[Schedu
         raise InputFault(
             "the day", f"has no plan for {', '.join(missing)}", "Plan a day that has one for each."
         )
-    windows = windows_of(request)
-    labels = dns_labels({number: (window.name,) for number, window in enumerate(windows)})
+    windows, folders = windows_of(request), _folders(request)
     changes = []
     for number, planned in enumerate(outcome.windows):
         after = (number + 1) % len(windows)
@@ -67,9 +66,7 @@ def scheduled_changes(request: PlanRequest, outcome: DayOutcome) -> tuple[Schedu
         if planned.ahead:
             begin -= ceil(fsum(step.seconds or 0.0 for step in change.steps) / 60)
         changes.append(
-            ScheduledChange(
-                planned.name, windows[after].name, begin % DAY_MINUTES, change, f"windows/{labels[after]}"
-            )
+            ScheduledChange(planned.name, windows[after].name, begin % DAY_MINUTES, change, folders[after])
         )
     return tuple(changes)
 
@@ -94,11 +91,10 @@ def schedule_files(
         DeploymentFile("SCHEDULE.md", _readme(request, outcome, changes)),
         DeploymentFile("schedule.cron", _HEAD + "".join(map(_cron_line, changes))),
     ]
-    windows = windows_of(request)
-    labels = dns_labels({number: (window.name,) for number, window in enumerate(windows)})
+    folders = _folders(request)
     before: PlanOutcome | None = None
     for number, planned in enumerate(outcome.windows):
-        folder = f"windows/{labels[number]}"
+        folder = folders[number]
         asked = request_of_window(request, planned.name, before)
         files += [
             DeploymentFile(f"{folder}/plan.json", write_text(planned.plan)),
@@ -117,6 +113,12 @@ def schedule_files(
             DeploymentFile(f"{change.folder}/transition.txt", text),
         ]
     return tuple(files)
+
+
+def _folders(request: PlanRequest) -> Mapping[int, str]:
+    """The folder of each window, by its number."""
+    labels = dns_labels({number: (window.name,) for number, window in enumerate(windows_of(request))})
+    return {number: f"windows/{label}" for number, label in labels.items()}
 
 
 def _cron_line(change: ScheduledChange) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsplit_core.day_plans.day_figures import lost_in
+from torchsplit_core.day_plans.day_figures import lost_in, worst_served
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import windows_of
 from torchsplit_core.values import BothSides, DayOutcome, DayWindow, PlanOutcome, PlanRequest
@@ -80,7 +80,7 @@ def _saved(hours: BothSides) -> float:
 def _plan_cells(plan: PlanOutcome) -> tuple[str, str]:
     if not plan.gpus:
         return "n/a", "n/a"
-    return str(used_gpus(plan)), _figure(min(model.normalised for model in plan.models))
+    return str(used_gpus(plan)), _figure(worst_served([plan]))
 
 
 def _change_cells(window: DayWindow) -> tuple[str, str, str, str]:

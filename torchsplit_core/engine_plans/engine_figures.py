@@ -35,7 +35,6 @@ from torchsplit_core.values import (
     ListedTokens,
     LlmEngineOptions,
     LlmModel,
-    LognormalTokens,
     PlannedEngine,
     PoissonArrivals,
     SimulatedModel,
@@ -44,6 +43,7 @@ from torchsplit_core.values import (
     point_type,
 )
 from torchsplit_core.values.llm.decoder import DecoderSizes
+from torchsplit_core.values.simulation.engine import mean_tokens
 from torchsplit_core.values.simulation.request import Arrivals
 
 REPLICATIONS, LEAST_REQUESTS = 5, 1000
@@ -301,19 +301,11 @@ def _most(tokens: TokenCounts) -> int:
     return max(tokens.values) if isinstance(tokens, ListedTokens) else 1
 
 
-def _mean(tokens: TokenCounts | None) -> float:
-    if isinstance(tokens, LognormalTokens):
-        return tokens.mean
-    if isinstance(tokens, ListedTokens):
-        return sum(tokens.values) / len(tokens.values)
-    return 0.0 if tokens is None else float(tokens.value)
-
-
 def _mean_lengths(requests: EngineRequests) -> MeanLengths:
     return MeanLengths(
-        max(_mean(requests.prompt_tokens), 1.0),
-        max(_mean(requests.output_tokens), 1.0),
-        _mean(requests.cached_prompt_tokens),
+        max(mean_tokens(requests.prompt_tokens), 1.0),
+        max(mean_tokens(requests.output_tokens), 1.0),
+        0.0 if requests.cached_prompt_tokens is None else mean_tokens(requests.cached_prompt_tokens),
     )
 
 

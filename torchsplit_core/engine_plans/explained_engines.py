@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from torchsplit_core.engine_plans.engine_figures import EnginePlace
-from torchsplit_core.engine_plans.points import WHOLE, engine_places, llm_engines
+from torchsplit_core.engine_plans.points import WHOLE, LlmEngines, engine_places, llm_engines
 from torchsplit_core.planning.explanation.changes import (
     RELAXED_SHARE,
     Change,
@@ -41,14 +41,16 @@ def engine_questions(resolved: PlanRequest, outcome: PlanOutcome) -> EngineQuest
     places: list[tuple[EngineReason, Change | None]] = []
     for model in resolved.models:
         if model.llm is not None:
-            eased += _eased_limits(resolved, model, model.llm)
-            places += _places(resolved, model, model.llm, outcome)
+            engines = llm_engines(resolved, model.llm)
+            eased += _eased_limits(resolved, model, model.llm, engines)
+            places += _places(resolved, model, model.llm, engines, outcome)
     return EngineQuestions(tuple(eased), tuple(places))
 
 
-def _eased_limits(resolved: PlanRequest, model: PlanModel, llm: LlmModel) -> Iterator[Change]:
+def _eased_limits(
+    resolved: PlanRequest, model: PlanModel, llm: LlmModel, engines: LlmEngines
+) -> Iterator[Change]:
     """Each limit that binds some engine, larger by a tenth."""
-    engines = llm_engines(resolved, llm)
     before = {place_of(point): point for point in engines.points}
     for name, other in OTHER_LIMIT.items():
         limit: float | None = getattr(llm, name)
@@ -69,14 +71,13 @@ def _eased_limits(resolved: PlanRequest, model: PlanModel, llm: LlmModel) -> Ite
 
 
 def _places(
-    resolved: PlanRequest, model: PlanModel, llm: LlmModel, outcome: PlanOutcome
+    resolved: PlanRequest, model: PlanModel, llm: LlmModel, engines: LlmEngines, outcome: PlanOutcome
 ) -> Iterator[tuple[EngineReason, Change | None]]:
     """Every kind of place that the fleet has for the model."""
     in_use: defaultdict[EnginePlace, float] = defaultdict(float)
     for gpu, item, tenant in tenants_on(outcome.gpus):
         if tenant.model == model.name:
             in_use[EnginePlace(gpu.type, item.profile, tenant.gpus)] += 1 / tenant.gpus
-    engines = llm_engines(resolved, llm)
     points = {place_of(point): point for point in engines.points}
     missing = {item.place: item.reason for item in engines.missing}
     for place in engine_places(list_gpus(resolved.gpus), llm.tensor_parallel):

@@ -21,7 +21,7 @@ from app.session.workspace import read
 from app.session.workspace_list import format_age
 from app.shell import frame, widgets
 from torchsplit_core import jobs
-from torchsplit_core.day_plans.day_figures import lost_in
+from torchsplit_core.day_plans.day_figures import lost_in, worst_served
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.schedule import schedule_files
 from torchsplit_core.day_plans.summary import day_verdict
@@ -288,15 +288,11 @@ def _stretches(request: PlanRequest, outcome: DayOutcome) -> list[DayStretch]:
     return [
         DayStretch(
             number, window.name, begin, end, used_gpus(planned.plan) if planned.plan.gpus else None,
-            demands[number] / (max(demands) or 1.0), _worst(planned.plan),
+            demands[number] / (max(demands) or 1.0), worst_served([planned.plan]),
         )
         for number, (window, planned) in enumerate(zip(windows, outcome.windows, strict=True))
         for begin, end in window_table.minutes_of_day(window)
     ]  # fmt: skip
-
-
-def _worst(plan: PlanOutcome) -> float | None:
-    return min((model.normalised for model in plan.models), default=None) if plan.gpus else None
 
 
 def _rows(request: PlanRequest, outcome: DayOutcome, zone: str | None) -> Sequence[dict[str, object]]:
@@ -311,7 +307,7 @@ def _rows(request: PlanRequest, outcome: DayOutcome, zone: str | None) -> Sequen
         row |= {
             "plan": planned.plan.status,
             "GPUs used": used_gpus(planned.plan) if planned.plan.gpus else None,
-            "worst served": _worst(planned.plan),
+            "worst served": worst_served([planned.plan]),
             "GPUs changed after it": change.touched_gpus if known and change is not None else None,
             "requests lost then": lost_in(change) if known and change is not None else None,
         }
@@ -322,7 +318,7 @@ def _rows(request: PlanRequest, outcome: DayOutcome, zone: str | None) -> Sequen
             "window": "one plan all day",
             "plan": static.status,
             "GPUs used": used_gpus(static) if static.gpus else None,
-            "worst served": _worst(static),
+            "worst served": worst_served([static]),
             "GPUs changed after it": 0,
             "requests lost then": 0.0,
         }

@@ -41,6 +41,15 @@ class ListedTokens:
 TokenCounts = ConstantTokens | LognormalTokens | ListedTokens
 
 
+def mean_tokens(tokens: TokenCounts) -> float:
+    """Tokens of a request on average; of a log-normal before it is rounded up."""
+    if isinstance(tokens, LognormalTokens):
+        return tokens.mean
+    return (
+        sum(tokens.values) / len(tokens.values) if isinstance(tokens, ListedTokens) else float(tokens.value)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StepLine:
     """Milliseconds of a step if this is what limits it; the step takes the largest of its lines.
