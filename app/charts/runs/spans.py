@@ -36,11 +36,11 @@ def span_bars(nodes: Sequence[SpanNode], *, dark: bool) -> go.Figure:
             y=[rows[id(node)] for node in group],
             customdata=[[_words(node)] for node in group], hovertemplate="%{customdata[0]}<extra></extra>",
         )  # fmt: skip
-    apply_layout(figure, theme, height=70 + ROW_PX * len(nodes), key="spans")
+    apply_layout(figure, theme, height=110 + ROW_PX * len(nodes), key="spans")
     labels = [html.escape(_short("\u2002" * min(node.depth, 6) + node.label)) for node in nodes]
     figure.update_layout(
         barmode="overlay",
-        xaxis=axis("s since the first span", theme, rangemode="tozero"),
+        xaxis=axis("s since the first span", theme, rangemode="tozero", title_standoff=10),
         yaxis=axis(
             "", theme, tickvals=list(range(len(nodes))), ticktext=labels, range=[len(nodes) - 0.5, -0.5],
             tickfont={"size": 12}, fixedrange=True,
