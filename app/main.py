@@ -14,9 +14,10 @@ sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROO
 
 import streamlit as st  # noqa: E402
 
-from app import login, preload  # noqa: E402
+from app import fragment_messages, login, preload  # noqa: E402
 from app.shell import frame, navigation  # noqa: E402
 
+fragment_messages.send_whole()
 ICON = str(ROOT / "app" / "icon.svg")
 st.set_page_config(page_title="TorchSplit", page_icon=ICON, layout="wide", initial_sidebar_state=210)
 st.logo(str(ROOT / "app" / "logo.svg"), icon_image=ICON)

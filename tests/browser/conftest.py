@@ -26,7 +26,7 @@ FLAGS = (
 DOOR_SAMPLES = "sample:diamond,sample:bert"
 """The second door with small samples: the same walk in seconds."""
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 """How long a test waits for what it expects: a page that takes seconds on a busy machine is not at fault."""
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -48,7 +48,7 @@ APP_LAYERS = (
      "host", "evaluation", "workspace"),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "object_pages"),
-    ("login", "preload"),
+    ("login", "preload", "fragment_messages"),
     ("main", "server"),
 )  # fmt: skip
 """The rooms of the app; a folder within one that is not named here belongs to it."""

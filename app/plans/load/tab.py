@@ -67,13 +67,16 @@ def _tab(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     alone = not st.session_state.pop(PAGE_RUN, False)
     st.session_state[_key(workspace, name)] = (plan, request, True)
     parts: tuple[SimulationRequest, ...] = ()
-    looking = False
+    looking, complete = False, True
     # A run of the fragment alone is outside the page's fault boundary.
     with frame.fault_boundary():
         parts, looking = _drawn(workspace, name, request, plan)
         complete = not looking and all(runs.load_runs(part).complete for part in parts)
         st.session_state[_key(workspace, name)] = (plan, request, complete)
     if not alone:
+        if not (complete or timed):
+            # The load was moved while the page began: it draws the fragment again, with an interval.
+            st.rerun(scope="app")
         return
     # One model at a time, so that the slider can move between two.
     if looking or any(runs.run_next(part) for part in parts):

@@ -89,6 +89,27 @@ def test_more_than_can_be_served_has_no_times_and_says_why(loaded):
     assert "n/a" in table(page)
 
 
+def test_a_load_moved_while_the_page_draws_is_simulated_in_full_too(loaded, monkeypatch):
+    # The page draws in runs of its own here; the browser's runs of the fragment alone are what makes full runs.
+    with_full_runs, look = runs.load_runs, []
+    monkeypatch.setattr(runs, "load_runs", lambda asked: look.append(asked) or with_full_runs(asked))
+    page = loaded()
+    page.session_state["full runs"] = {runs.run_key(runs.full(look[-1]), number) for number in range(2)}
+    page.run()
+    intervals, fragment = [], st.fragment
+
+    def watched(run=None, *, run_every=None, **others):
+        if run is tab._tab:
+            intervals.append(run_every)
+        return fragment(run, run_every=run_every, **others)
+
+    monkeypatch.setattr(st, "fragment", watched)
+    page.run()
+    assert intervals == [None]
+    move(page, 1.8)
+    assert intervals[-1] == tab.REST_S
+
+
 def test_the_highest_load_is_found_when_asked(loaded, monkeypatch):
     monkeypatch.setattr(tab, "FIND_S", 60.0)
     page = loaded()
