@@ -28,6 +28,27 @@ def saved_against_lost(points: Sequence[tuple[str, float | None, float | None]],
     return figure
 
 
+def shares_held(points: Sequence[tuple[int, float, float]], *, dark: bool) -> go.Figure:
+    """The part of the samples held over GPUs in use; each point is (GPUs, of those planned for, of those held out)."""
+    theme = theme_name(dark)
+    figure = go.Figure()
+    for number, (name, colour, dash) in enumerate(
+        (("samples planned for", INK[theme], "dash"), ("samples held out", ACCENT[theme], "solid")), 1
+    ):
+        figure.add_scatter(
+            x=[point[0] for point in points], y=[100 * point[number] for point in points], mode="lines+markers",
+            name=name, line={"color": with_opacity(colour, 0.6), "width": 2, "dash": dash},
+            marker={"size": 9, "color": colour},
+            hovertemplate=f"%{{x}} GPUs hold %{{y:.4g}} % of the {name}<extra></extra>",
+        )  # fmt: skip
+    figure.update_xaxes(
+        **axis("GPUs in use", theme, dtick=1 if max((p[0] for p in points), default=1) < 16 else None)
+    )
+    figure.update_yaxes(**axis("samples held, %", theme))
+    apply_layout(figure, theme, height=300, key="bottom")
+    return figure
+
+
 @dataclass(frozen=True, slots=True)
 class DayStretch:
     """Hours from midnight UTC of a window (two where it passes midnight), its GPUs in use (None: no plan), its demand

@@ -120,6 +120,9 @@ ALIASES: Mapping[str, str] = {
     "time per token measured": "time per token",
     "response": "response time",
     "response measured": "response time",
+    "share asked for": "attainment of samples",
+    "held of those planned for": "attainment of samples",
+    "held of those held out": "attainment of samples",
 }  # fmt: skip
 """A text on a page in lower case, without its unit: the title of its entry in the glossary in lower case."""
 

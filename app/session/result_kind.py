@@ -170,6 +170,7 @@ SCENARIO = ResultKind(
         work.SWEEP,
         work.DAY,
         work.DAY_CURVE,
+        work.HELD_OUT,
         work.WHAT_IF,
         work.MEASURE,
         work.RUN_HERE,

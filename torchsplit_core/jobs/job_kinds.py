@@ -25,6 +25,7 @@ WHAT_IF = "what_if"
 SWEEP = "sweep"
 DAY = "day"
 DAY_CURVE = "day_curve"
+HELD_OUT = "held_out"
 PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
@@ -290,6 +291,7 @@ JOBS: dict[str, JobKind] = {
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
     DAY: JobKind("torchsplit_core.jobs.plan:day_job", RequestParameters),
     DAY_CURVE: JobKind("torchsplit_core.jobs.plan:day_curve_job", RequestParameters),
+    HELD_OUT: JobKind("torchsplit_core.jobs.plan:held_out_job", RequestParameters),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),

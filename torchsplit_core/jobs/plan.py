@@ -192,3 +192,37 @@ def day_curve_job(workspace: Workspace, parameters: RequestParameters, progress:
             for point in points
         ],
     }
+
+
+HELD_OUT_SHARES = (0.9, 0.95, 0.99, 0.999, 1.0)
+
+
+def held_out_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
+    """Plan every second demand sample of the stored request for usual shares, its own, and the fleet's largest.
+
+    The answer has a point for each: the share asked for (None: the largest), GPUs in use, and how many of the samples
+    planned for and of those held out the plan holds (None: no plan).
+    """
+    from torchsplit_core.day_plans.least_change import used_gpus
+
+    request: PlanRequest = workspace.get("plan_request", parameters.request)
+    asked = request.objective.attainment
+    shares = [*HELD_OUT_SHARES, *([] if asked is None else [asked])]
+    points = workflow.held_out_curve(request, shares, progress=progress)
+    return {
+        "request_sha256": request_hash(request),
+        "points": [
+            {
+                "asked": point.asked,
+                "status": point.outcome.status,
+                "gpus": used_gpus(point.outcome) if point.outcome.gpus else None,
+                "planned": None if point.outcome.samples is None else point.outcome.samples.count,
+                "planned_held": point.outcome.samples.held
+                if point.outcome.gpus and point.outcome.samples
+                else None,
+                "held_out": point.count,
+                "held": point.held,
+            }
+            for point in points
+        ],
+    }

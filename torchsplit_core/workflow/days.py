@@ -1,4 +1,4 @@
-"""Plans over the windows of a day."""
+"""Plans over the windows of a day, and for samples of its demand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torchsplit_core.workflow.steps import plan, with_engine_points
 
 if TYPE_CHECKING:
     from torchsplit_core.day_plans.change_curve import ChangePoint
+    from torchsplit_core.planning.sample_plans.holdout import HeldOutPoint
 
 
 def plan_day(
@@ -50,3 +51,15 @@ def day_curve(
         )
 
     return change_curve(with_engine_points(request), limits, plan_limited, on_point=on_point)
+
+
+def held_out_curve(
+    request: PlanRequest, shares: Sequence[float], *, progress: Progress = ignore_progress
+) -> tuple[HeldOutPoint, ...]:
+    """What shares of every second demand sample are worth on the others, see `planning.sample_plans.holdout`."""
+    from torchsplit_core.planning.sample_plans.holdout import held_out_curve as solve
+
+    def plan_share(asked: PlanRequest, report: Progress) -> PlanOutcome:
+        return plan(asked, progress=report)
+
+    return solve(with_engine_points(request, progress), shares, plan_share, progress=progress)

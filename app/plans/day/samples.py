@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
+from app.plans.day import held_out
 from app.plans.day.trace_input import MappedTrace
 from app.session import draft as drafts
 from app.shell import frame
@@ -34,6 +35,7 @@ def render(
     if count:
         with frame.fault_boundary():
             _plan_share(workspace, name, request, count)
+            held_out.render(workspace, name, request)
     with st.expander("Other samples" if count else "Samples", expanded=not count):
         return _source(name, request, trace)
 

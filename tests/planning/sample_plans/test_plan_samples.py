@@ -14,7 +14,11 @@ from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.planning.outcome.held_samples import held_share
 from torchsplit_core.planning.request.objective import required_samples
-from torchsplit_core.planning.sample_plans.holdout import held_of_others, planned_samples
+from torchsplit_core.planning.sample_plans.holdout import (
+    held_of_others,
+    held_out_curve,
+    planned_samples,
+)
 from torchsplit_core.values import (
     Colocation,
     HeldSamples,
@@ -194,6 +198,24 @@ def test_the_samples_held_out_judge_the_plan():
     assert held_share(request, [20.0, 20.0]) == 0.6
     with pytest.raises(InputFault, match="fewer than two samples"):
         planned_samples(two((1.0,), (1.0,)))
+
+
+def test_shares_that_ask_for_as_many_samples_are_one_plan_and_none_without_a_plan():
+    request = two((10, 12, 20, 80, 900, 10), (10, 80, 20, 10, 900, 10), objective=Objective("min_gpus"))
+    calls = []
+
+    def planner(asked, progress):
+        calls.append(asked)
+        return plan(asked)
+
+    points = held_out_curve(request, (0.6, 1.0, 0.5, 0.65), planner)
+    assert [point.asked for point in points] == [0.5, 0.6, 0.65, 1.0, None]
+    assert [point.held for point in points[:3]] == [held_of_others(request, points[0].outcome)[0]] * 3
+    assert points[3].outcome.status == "infeasible" and points[3].held is None and points[3].count == 3
+    assert points[4].outcome.samples.held == 2 and len(calls) == 3
+    assert sum(asked.solver.time_limit_s for asked in calls) <= request.solver.time_limit_s * (1 + 1e-9)
+    penalised = replace(request, objective=Objective("min_gpus", separation_weight=0.1))
+    assert held_out_curve(penalised, (0.5,), planner)[-1].asked == 0.5
 
 
 def test_without_time_it_says_so():

@@ -15,10 +15,13 @@ from app.plans.report import report
 from tests.support.app import plan_page
 from tests.support.app.page import field, metrics, press, said
 from tests.support.app.values import plan, request
+from torchsplit_core import workflow
 from torchsplit_core.day_plans.least_change import used_gpus
-from torchsplit_core.jobs.job_kinds import DAY, DAY_CURVE, RequestParameters
-from torchsplit_core.jobs.plan import day_curve_job, day_job
+from torchsplit_core.jobs.job_kinds import DAY, DAY_CURVE, HELD_OUT, RequestParameters
+from torchsplit_core.jobs.plan import day_curve_job, day_job, held_out_job
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.sample_plans.drawn import drawn_samples
+from torchsplit_core.planning.sample_plans.holdout import held_of_others, planned_samples
 from torchsplit_core.values import (
     DemandLevels,
     DemandWindow,
@@ -310,3 +313,40 @@ def test_the_chart_has_every_window_where_it_is_and_none_without_a_plan():
     assert not any(
         trace.name == "one plan all day" for trace in gpus_over_day(stretches, None, dark=False).data
     )
+
+
+def test_the_samples_held_out_judge_each_share_in_a_job_and_are_shown(filled, started, monkeypatch):
+    drawn = drawn_samples(request(), 60, 0.5, 0.4, 3)
+    objective = Objective("min_gpus", attainment=0.8)
+    filled.put(
+        "plan_request",
+        "review",
+        replace(drawn, objective=objective, gpus=(FleetEntry("A100-80GB", count=4),)),
+    )
+    press(opened(filled), "Judge by samples held out")
+    assert started == [(HELD_OUT, RequestParameters("review"))]
+    result = held_out_job(filled, RequestParameters("review"), ignore_progress)
+    points = {point["asked"]: point for point in result["points"]}
+    assert list(points) == [0.8, 0.9, 0.95, 0.99, 0.999, 1.0, None]
+    stored = filled.get("plan_request", "review")
+    for asked, point in points.items():
+        assert (point["planned"], point["held_out"]) == (30, 30) and point["held"] <= 30
+        assert asked is None or point["planned_held"] >= asked * 30 - 1e-9
+    by_hand = workflow.plan(planned_samples(stored))
+    assert points[0.8]["held"] == held_of_others(stored, by_hand)[0]
+    monkeypatch.setattr(
+        tab.samples.held_out.jobs, "newest", lambda *_: SimpleNamespace(state="done", result=result)
+    )
+    page = opened(filled)
+    (shown,) = [element.value for element in page.dataframe if "held of those held out" in element.value]
+    words = f"{100 * points[0.8]['held'] / 30:.3g}"
+    assert words in shown["held of those held out"][0] and f"({points[0.8]['held']} of 30)" in said(page)
+    assert "too few to tell 99 % and 99.9 % from every one" in said(page)
+    filled.put("plan_request", "review", replace(stored, seed=9))
+    assert not any("held of those held out" in element.value for element in opened(filled).dataframe)
+
+
+def test_one_sample_cannot_be_held_out_and_that_is_said(filled):
+    one = tuple(replace(model, demand_samples=(5.0,)) for model in request().models)
+    filled.put("plan_request", "review", replace(request(), models=one))
+    assert "Held out: n/a. There is one sample" in said(opened(filled))
