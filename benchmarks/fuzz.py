@@ -80,7 +80,7 @@ TARGETS = (
            ("examples/*.json", "examples/fleets/*.json")),
     Target("table", "profiles from CSV, written and read again", fuzz_readers.table, "bytes",
            ("examples/profiles/*.csv",)),
-    Target("cells", "arrivals, training rows, job histories, demand and a matrix from CSV", fuzz_readers.cells),
+    Target("cells", "arrivals, training rows, job histories, demand, prices and a matrix from CSV", fuzz_readers.cells),
     Target("pt2", "the graph of a .pt2", fuzz_readers.pt2, "zip"),
     Target("archive", "a workspace's archive", fuzz_readers.archive, "zip"),
     Target("config", "a config.json as a decoder and as sizes", fuzz_readers.config, "json"),

@@ -93,6 +93,7 @@ def table() -> Read:
 def cells() -> Read:
     """Other tables; the first line says which."""
     from torchsplit_core.placement.request.fleets import matrix_of_csv
+    from torchsplit_core.planning.prices.price_table import check_prices, today
     from torchsplit_core.strategy.estimated_table import estimate_table
     from torchsplit_core.tables.arrival_times import arrival_times
     from torchsplit_core.tables.demand_trace.joint_moments import joint_moments
@@ -102,6 +103,7 @@ def cells() -> Read:
     from torchsplit_core.tables.job_history.job_classes import jobs_by_class
     from torchsplit_core.tables.job_history.observed_hours import observed_hours
     from torchsplit_core.tables.job_history.read_files import read_history
+    from torchsplit_core.tables.prices.price_csv import read_price_csv, write_price_csv
 
     def training(data: bytes) -> None:
         found = estimate_table(_text(data))
@@ -133,10 +135,18 @@ def cells() -> Read:
         cut = cut_day(slots, 3, "p95")
         assert sum(length for _, length in cut.windows) == slots.slots and math.isfinite(cut.cost), cut
 
+    def prices(data: bytes) -> None:
+        table = read_price_csv(_text(data))
+        check_prices(table, today())
+        if table.prices:
+            assert read_price_csv(write_price_csv(table)) == table, "another table"
+        assert all(math.isfinite(price.per_hour) and price.per_hour >= 0 for price in table.prices), table
+
     readers: dict[bytes, Read] = {
         b"arrivals": arrivals,
         b"demand": demand,
         b"jobs": jobs,
+        b"prices": prices,
         b"training": training,
         b"matrix": lambda data: _taken(matrix_of_csv(_text(data), "the file")),
     }

@@ -5,12 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.values import DemandWindow, FleetEntry, Objective, PlanModel, PlanRequest
+from torchsplit_core.values.plan.prices import GpuPrice, PriceTable
 
 TIMES = (("night", "22:00", "07:00"), ("day", "07:00", "18:00"), ("evening", "18:00", "22:00"))
 SHARES = {"bert": (0.1, 1.0, 0.5), "mobilenetv2": (0.25, 1.0, 1.0), "resnet50": (0.15, 0.6, 1.0)}
 """Of the largest demand, window by window: made up."""
 LARGEST = 6.0
 """Times the published demand of the mix."""
+
+
+def example_prices() -> PriceTable:
+    """How a table of prices looks: made up, and labelled as an example, so that nothing uses it."""
+    note = "an example: nobody's price"
+    return PriceTable(
+        "EUR",
+        (
+            GpuPrice("A100-80GB", 1.0, "2026-11-20", note, example=True),
+            GpuPrice("H100-SXM5-80GB", 2.0, "2026-11-20", note, example=True),
+        ),
+    )
 
 
 def day_request(mix: PlanRequest) -> PlanRequest:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tools.example_days import day_request
+from tools.example_days import day_request, example_prices
 from tools.example_history import history, job_profiles
 from tools.example_llms import llm_requests
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
@@ -26,6 +26,7 @@ from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
+from torchsplit_core.tables.prices.price_csv import write_price_csv
 from torchsplit_core.transition import plan_transition
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -346,7 +347,9 @@ def state_before(plan: PlanOutcome) -> HostState:
 
 
 def write_days() -> None:
-    """Three models over three windows of a day, and their plans."""
+    """Three models over three windows of a day, their plans, and a table of prices that are examples."""
+    write_file(example_prices(), FOLDER / "prices.json")
+    (FOLDER / "days" / "prices.csv").write_text(write_price_csv(example_prices()), encoding="utf-8")
     (FOLDER / "days").mkdir(exist_ok=True)
     request = day_request(small_mix())
     write_file(request, FOLDER / "days" / "three_windows_request.json")

@@ -10,6 +10,7 @@ from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
 from torchsplit_core.placement.request.validate import validate as validate_placement
+from torchsplit_core.planning.prices.price_table import check_prices, today
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
@@ -24,8 +25,9 @@ from torchsplit_core.values import (
     Profile,
 )
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.values.plan.prices import PriceTable
 from torchsplit_core.values.serving.measurement import Measurement
-from torchsplit_core.workspace.named_results import evaluation_name
+from torchsplit_core.workspace.named_results import PRICES, evaluation_name
 from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
 from torchsplit_core.workspace.untrusted_files import read_contract
 
@@ -46,6 +48,8 @@ def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
         validate_placement(value)
     if isinstance(value, HostState):
         check_state(value, file)
+    if isinstance(value, PriceTable):
+        check_prices(value, today(), file)
     stem = PurePath(file).name.partition(".")[0] or "imported"
     name = _name(workspace, kind, value, stem)
     if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:
@@ -61,6 +65,8 @@ def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
 
 def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
     """The name to store a value under: a profile's source, an outcome's request, a graph's profile, else the stem."""
+    if isinstance(value, PriceTable):
+        return PRICES
     if isinstance(value, Profile):
         return value.source[:120].strip() or stem
     if isinstance(value, PartitionOutcome) and value.source:

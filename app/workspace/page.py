@@ -10,11 +10,12 @@ from app.components import saving
 from app.session import dropped_files, workspace_list
 from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
-from app.shell import frame, navigation
+from app.shell import frame, navigation, price_table
 from app.workspace import deleted
 from torchsplit_core.pictures.numbers import counted, escape_markdown, memory_size
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.faults import quota_bytes
+from torchsplit_core.workspace.named_results import PRICES
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 KIND_WORDS = {
@@ -32,6 +33,7 @@ KIND_WORDS = {
     "evaluation": "evaluation",
     "measurement": "measured run",
     "host_state": "state of GPUs",
+    "prices": "prices of GPUs",
     "upload": "uploaded file",
 }
 
@@ -50,9 +52,14 @@ def render(workspace: Workspace) -> None:
         _switch(workspace)
         _render_import(workspace)
         _delete(workspace)
-    with right, st.container(border=True):
-        st.header("Results", anchor=False)
-        _results(workspace, artifacts)
+    with right:
+        with st.container(border=True):
+            st.header("Results", anchor=False)
+            _results(workspace, artifacts)
+        with st.container(border=True, key="workspace-prices"):
+            st.header("Prices of GPUs", anchor=False)
+            stored = any(item.kind == PRICES for item in artifacts)
+            price_table.render(workspace, price_table.stored_prices(workspace) if stored else None)
 
 
 def _name(workspace: Workspace) -> None:

@@ -46,6 +46,8 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     *((("plan", name), (SLOW,)) for name in PLAN_REQUESTS),
     *((("plan", name), (SLOW, REPEATED)) for name in MIXES),
     (("plan", "days/three_windows_request.json", "--over-windows"), (SLOW,)),
+    (("plan", "plan_request.json", "--prices", "prices.json"), (SLOW,)),
+    (("plan", "plan_request.json", "--prices", "days/prices.csv"), (SLOW,)),
     (("windows", "plan_request.json", "--trace", "days/five_services.csv", "--windows", "3", "--map", "m-mid=bert"),
      ()),
     *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
@@ -86,7 +88,9 @@ def given(word: str, command: str, folder: Path) -> str:
     if not path.is_file():
         return word.format(out=folder / "out")
     if command in ("plan", "place", "sweep", "strategy"):
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text()) if path.suffix == ".json" else {}
+        if "solver" not in data:
+            return str(path)
         data["solver"]["time_limit_s"] = SHORT_S
         path = folder / path.name
         path.write_text(json.dumps(data))

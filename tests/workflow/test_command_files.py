@@ -20,11 +20,11 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "export": (("profile",), ("rows",)),
     "import": (("rows", "predicted rows", "profile"), ("profile",)),
     "estimate": (("rows",), ("predicted rows",)),
-    "request": (("profile", "partition", "llm points"), ("plan request",)),
+    "request": (("profile", "partition", "llm points", "prices"), ("plan request",)),
     "windows": (("plan request", "demand trace"), ("plan request",)),
     "profile-llm": ((), ("llm points",)),
     "history": (("job history", "plan request"), ("hours", "plan request")),
-    "plan": (("plan request",), ("plan", "plan request", "day")),
+    "plan": (("plan request", "prices"), ("plan", "plan request", "day")),
     "sweep": (("plan request",), ("sweep",)),
     "transition": (("plan", "plan request", "host state"), ("transition",)),
     "simulate": (
@@ -183,8 +183,19 @@ def plans(walk: Walk) -> None:
     walk.go("deploy", *low, o="deployment=deployed")
     for folder in ("compose", "systemd", "slurm"):
         assert read_file(walk.has(f"deployed/{folder}/routes.json", "routes", "deploy"))[1].models
-    walk.go("request", walk("again.json"), "--gpus", "A30-24GB", o="plan request=gpus_request.json")
-    walk.go("plan", walk("gpus_request.json"), o="plan=gpus.json")
+    prices = walk.has("prices.csv", "prices", "")
+    prices.write_text("gpu_type,per_hour,currency,date\nA30-24GB,0.5,EUR,2026-01-02\n")
+    walk.go(
+        "request",
+        walk("again.json"),
+        "--gpus",
+        "A30-24GB",
+        "--prices",
+        prices,
+        o="plan request=gpus_request.json",
+    )
+    walk.go("plan", walk("gpus_request.json"), "--prices", prices, o="plan=gpus.json")
+    assert read_file(walk("gpus.json"))[1].cost_per_hour == 0.5
     walk.go("deploy", walk("gpus.json"), "--request", walk("gpus_request.json"), o="deployment=gpus")
     written = {path.name for path in walk("gpus").iterdir()}
     # The table says nothing of what the model is: a placeholder runs where images can be named.
@@ -263,7 +274,15 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
-    kinds = ("strategy request", "training rows", "serving rows", "job history", "demand trace", "spans")
+    kinds = (
+        "strategy request",
+        "training rows",
+        "serving rows",
+        "job history",
+        "demand trace",
+        "prices",
+        "spans",
+    )
     given = {("", kind) for kind in kinds}
     assert walk.written - given == writes - {
         ("train", "run"),

@@ -13,6 +13,7 @@ from torchsplit_core import files, workflow
 from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.arguments.defaults import default_gpus, default_time_limit
 from torchsplit_core.cli.arguments.outputs import OutputFile, output_and_tokens_option, read_output_texts
+from torchsplit_core.cli.arguments.price_option import prices_option, with_prices_option
 from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
@@ -103,6 +104,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         help="seconds that `plan` may search (default: TORCHSPLIT_TIME_LIMIT, else time_limit of torchsplit.toml, "
         "else 60)",
     )
+    prices_option(parser)
     add_samples_options(parser)
     add_request_options(parser)
     add_llm_options(parser)
@@ -130,6 +132,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     add_holdout_option(parser)
     add_plan_at(parser)
     current_option(parser)
+    prices_option(parser)
     parser.add_argument(
         "--max-touched",
         type=int,
@@ -190,7 +193,7 @@ def _request(options: argparse.Namespace) -> int:
         **request_keywords(options),
     )
     request = replace(apply_demands_as_minima(with_colocations(request, options), options), current=state)
-    request = with_sample_options(request, options)
+    request = with_prices_option(with_sample_options(request, options), options)
     validate(request)
     check_minima(request)
     for model in request.models:
@@ -206,7 +209,7 @@ def _plan(options: argparse.Namespace) -> int:
     request = _apply_time_limit(
         _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
     )
-    request = with_current(request, options)
+    request = with_prices_option(with_current(request, options), options)
     if options.max_touched is not None:
         limit = options.max_touched
         print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)

@@ -57,6 +57,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.host_state": "torchsplit_core.values.plan.host_state:HostState",
     "torchsplit.transition": "torchsplit_core.values.transition.outcome:Transition",
     "torchsplit.day": "torchsplit_core.values.day.outcome:DayOutcome",
+    "torchsplit.prices": "torchsplit_core.values.plan.prices:PriceTable",
 }
 """Format name → value class, imported when the format is first read."""
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.errors import json_words
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
+from torchsplit_core.values.plan.demand_over_day import TIME_OF_DAY
+from torchsplit_core.values.plan.prices import DATE_PATTERN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -23,6 +25,13 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "model": ("an object", "Give an object, in braces."),
 }
 """Pydantic's name for a wrong type, of all but texts its first word → the type, and the remedy."""
+
+_PATTERNS: Mapping[str, tuple[str, str]] = {
+    TIME_OF_DAY: ("a time HH:MM from 00:00 to 24:00", "Write for example 07:00."),
+    DATE_PATTERN: ("a date YYYY-MM-DD", "Write for example 2026-11-20."),
+    "^[0-9a-f]{64}$": ("64 hexadecimal digits, a SHA-256", "Leave it as TorchSplit wrote it."),
+}
+"""The pattern of a text → what it should be, and the remedy."""
 
 FieldPath = tuple[str | int, ...]
 
@@ -81,7 +90,8 @@ def problem_of(complaint: Mapping[str, Any]) -> tuple[str, str]:
     if wanted is not None:
         return f"is {json_words(value)}, not {wanted[0]}", wanted[1]
     if kind == "string_pattern_mismatch":
-        return f"is {quoted(value)}, which does not match {context['pattern']}", _FORMATS_REMEDY
+        words, remedy = _PATTERNS.get(context["pattern"], ("in the form of this field", _FORMATS_REMEDY))
+        return f"is {quoted(value)}, not {words}", remedy
     if kind == "string_unicode":
         return "contains half a surrogate pair", "Correct the text."
     message: str = complaint["msg"]

@@ -17,7 +17,9 @@ def describe_cost(request: PlanRequest, plan: PlanOutcome) -> str:
         return f"cost n/a: no price of {', '.join(missing)}"
     if plan.cost_per_hour is None:
         return "cost n/a: this plan was made without it"
-    cost = f"cost {format_figure(plan.cost_per_hour)} an hour"
+    dates = sorted({entry.cost_date for entry in request.gpus if entry.cost_date})
+    dated = f" (prices of {', '.join(dates)})" if dates else ""
+    cost = f"cost {format_figure(plan.cost_per_hour)} an hour{dated}"
     each = plan.cost_per_million_requests
     return cost if each is None else f"{cost}, {format_figure(each)} per million requests served"
 

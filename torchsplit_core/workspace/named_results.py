@@ -23,6 +23,9 @@ from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.workspace.store import Artifact, Workspace
 
+PRICES = "prices"
+"""The kind and the name of a workspace's one table of prices."""
+
 SCENARIO_KINDS = ("plan_request", "plan", "day", "measurement")
 PLACEMENT_KINDS = ("placement_request", "placement", "placement_frontier")
 TRAINING_KINDS = ("strategy_request", "strategy")

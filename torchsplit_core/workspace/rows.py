@@ -30,6 +30,7 @@ KINDS = (
     "evaluation",
     "measurement",
     "host_state",
+    "prices",
     "upload",
 )
 """Kinds of results. All but `upload` are contract files."""

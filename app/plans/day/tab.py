@@ -14,12 +14,12 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import change_curve, samples, trace_input, window_table
+from app.plans.day import change_curve, costs, samples, trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
 from app.session.workspace_list import format_age
-from app.shell import frame, widgets
+from app.shell import frame, price_table, widgets
 from torchsplit_core import jobs
 from torchsplit_core.day_plans.day_figures import lost_in, worst_served
 from torchsplit_core.day_plans.least_change import used_gpus
@@ -36,11 +36,13 @@ from torchsplit_core.day_plans.window_requests import (
 from torchsplit_core.deployment import zip_files
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
+from torchsplit_core.planning.outcome.cost import with_costs
+from torchsplit_core.planning.prices.price_table import with_prices
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of, has_no_minimum
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.tables.demand_trace.trace_csv import DemandTrace
-from torchsplit_core.values import BothSides, DayOutcome, PlanOutcome, PlanRequest
+from torchsplit_core.values import DayOutcome, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
@@ -125,6 +127,10 @@ def _ask(
         "Together the windows are the whole day; one may pass midnight. Each is planned for its demand by the "
         "scenario's objective, with the fewest changes from the window before."
     )
+    with st.expander("Prices an hour"):
+        price_table.render(
+            workspace, price_table.stored_prices(workspace), [entry.type for entry in request.gpus]
+        )
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button("Plan the day", type="primary", key="day-plan", disabled=working)
         if working and st.button("Stop", key="day-stop"):
@@ -146,6 +152,9 @@ def _start(workspace: Workspace, name: str, request: PlanRequest, edited: pd.Dat
     )
     if has_no_minimum(changed):
         changed = with_demands_as_minima(changed)
+    table = price_table.stored_prices(workspace)
+    if table is not None:
+        changed = with_prices(changed, table)
     _store(workspace, name, request, changed)
     jobs.start(workspace, f"Plan the day of {name}", DAY, RequestParameters(name))
 
@@ -160,9 +169,12 @@ def _store(workspace: Workspace, name: str, request: PlanRequest, changed: PlanR
     plan: PlanOutcome | None = read(workspace, "plan", name)
     workspace.put("plan_request", name, changed)
     reads_samples = request.objective.attainment is not None or goal_of(request).by_share
+    priced = [entry.cost for entry in changed.gpus] != [entry.cost for entry in request.gpus]
+    if priced and goal_of(request).by_cost:
+        return
     if plan is not None and named_results.plan_is_current(request, plan) and not reads_samples:
         # A plan is for the demands alone: neither windows nor samples change it, so it answers the request as before.
-        workspace.put("plan", name, replace(plan, request_sha256=request_hash(changed)))
+        workspace.put("plan", name, with_costs(changed, replace(plan, request_sha256=request_hash(changed))))
 
 
 def _wait(workspace: Workspace, name: str) -> None:
@@ -174,20 +186,22 @@ def _wait(workspace: Workspace, name: str) -> None:
 
 
 def _results(workspace: Workspace, name: str, request: PlanRequest, outcome: DayOutcome) -> None:
-    verdict = day_verdict(outcome)
+    verdict, table = day_verdict(outcome), price_table.stored_prices(workspace)
     st.markdown(f"**{escape_markdown(verdict[0].upper() + verdict[1:])}.**")
     widgets.metric_cards(
         [
-            ("GPU-hours a day", _pair(outcome.gpu_hours), "by window · one plan all day"),
+            ("GPU-hours a day", costs.pair(outcome.gpu_hours), "by window · one plan all day"),
             (
                 "Worst-served model gets",
-                _pair(outcome.worst_normalised),
+                costs.pair(outcome.worst_normalised),
                 "× its demand · one plan at the peaks",
             ),
             ("Requests lost by changes", short(outcome.lost_requests), "a day, estimated"),
-            _cost_card(outcome),
+            costs.cost_card(request, outcome, table),
         ]
     )
+    if prices := costs.price_text(request, outcome, table):
+        st.caption(escape_markdown(prices))
     stretches = _stretches(request, outcome)
     static = used_gpus(outcome.static) if outcome.static.gpus else None
     chosen = st.session_state.get(_key(name), ALL_DAY)
@@ -264,19 +278,6 @@ def _key(name: str) -> str:
 
 def _choose(name: str, number: int) -> None:
     st.session_state[_key(name)] = number
-
-
-def _pair(sides: BothSides) -> str:
-    return f"{short(sides.windows)} · {short(sides.static)}"
-
-
-def _cost_card(outcome: DayOutcome) -> tuple[str, str, str]:
-    if outcome.cost_per_day is None:
-        return ("Cost a day", "n/a", "give each type a price an hour")
-    note = "by window · one plan all day"
-    if outcome.cost_per_million_requests is not None:
-        note = f"{_pair(outcome.cost_per_million_requests)} per million requests"
-    return ("Cost a day", _pair(outcome.cost_per_day), note)
 
 
 def _stretches(request: PlanRequest, outcome: DayOutcome) -> list[DayStretch]:

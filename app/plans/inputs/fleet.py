@@ -151,6 +151,11 @@ def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) ->
     text = str(field_edit.value).strip()
     if field_edit.field == "type":
         layouts = was.layouts if was is not None and was.type == text else None
+        if text != entry.type and entry.cost_date is not None:
+            # A price from a table is of its type.
+            entry = replace(entry, cost=None, cost_date=None)
+        if was is not None and was.type == text and was.cost_date is not None and entry.cost is None:
+            entry = replace(entry, cost=was.cost, cost_date=was.cost_date)
         return replace(entry, type=text, layouts=layouts)
     if field_edit.field == "count":
         count = whole_number(field_edit.value, "count")
@@ -164,7 +169,7 @@ def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) ->
     if field_edit.field == "either":
         return replace(entry, mig="either" if field_edit.value else True)
     if field_edit.field == "cost":
-        return replace(entry, cost=number(field_edit.value, "price"))
+        return replace(entry, cost=number(field_edit.value, "price"), cost_date=None)
     if field_edit.field == "layouts":
         return replace(entry, layouts=parse_layouts(text, "layouts"))
     if field_edit.field == "node":

@@ -53,8 +53,8 @@ def test_a_file_has_them_only_where_they_are_given(request_without):
     ("demand_rps", 1e-12, "demand_rps: is 1e-12, below the least positive value 1e-09"),
     ("demand_rps", {"mean": 1}, "demand_rps.p95: is missing"),
     ("demand_rps", {"mean": 1, "p95": 2, "p99": 3}, "demand_rps.p99: is not a known field"),
-    ("from", "7:00", "from: is '7:00', which does not match"),
-    ("to", "24:01", "to: is '24:01', which does not match"),
+    ("from", "7:00", "from: is '7:00', not a time HH:MM from 00:00 to 24:00. Write for example 07:00."),
+    ("to", "24:01", "to: is '24:01', not a time HH:MM"),
 ])  # fmt: skip
 def test_a_bad_figure_of_a_file_is_named(request_without, where, value, said):
     data = json.loads(write_text(with_all(request_without, (DAY, NIGHT))))

@@ -38,7 +38,7 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
     },
     LlmPoint: {"engine": None},
     Objective: {"survives": 0.0, "max_touched_gpus": None, "attainment": None},
-    FleetEntry: {"node": None, "mig": True},
+    FleetEntry: {"node": None, "mig": True, "cost_date": None},
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {
         "network_gb_per_s": None,
@@ -57,8 +57,8 @@ def request_hash(request: PlanRequest) -> str:
 
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
-    # No price plans like a price of 1, which earlier versions wrote.
-    gpus = tuple(replace(entry, cost=objective_cost(entry.cost)) for entry in request.gpus)
+    # No price plans like a price of 1, which earlier versions wrote; its date changes no plan.
+    gpus = tuple(replace(entry, cost=objective_cost(entry.cost), cost_date=None) for entry in request.gpus)
     return hashlib.sha256(_canonical_text(replace(request, gpus=gpus)).encode("utf-8")).hexdigest()
 
 

@@ -26,6 +26,7 @@ from torchsplit_core.values import (
 from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import MOST_TIER, check_name, check_number, check_whole
 from torchsplit_core.values.plan.front import FrontCosts
+from torchsplit_core.values.plan.prices import price_date
 
 MAX_GPUS = 4096
 """Largest fleet of a plan."""
@@ -125,6 +126,14 @@ def _check_fleet(entries: Iterable[FleetEntry]) -> None:
         check_whole(f"{where}.count", entry.count, least=1)
         if entry.cost is not None:
             check_number(f"{where}.cost", entry.cost)
+        if entry.cost_date is not None:
+            price_date(entry.cost_date, f"{where}.cost_date")
+            if entry.cost is None:
+                raise InputFault(
+                    f"{where}.cost_date",
+                    f"is {entry.cost_date}, and there is no cost",
+                    "Give the cost, or leave the date out.",
+                )
         if entry.node is not None:
             check_name(f"{where}.node", entry.node)
         total += entry.count

@@ -26,6 +26,7 @@ from torchsplit_core.values.plan.demand_over_day import DemandWindow, WindowRate
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.plan.host_state import HostState
 from torchsplit_core.values.plan.llm import LlmModel, PlannedEngine
+from torchsplit_core.values.plan.prices import PriceDate
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 
@@ -38,7 +39,8 @@ class FleetEntry:
     """`count` equal GPUs, or one with an id of its own.
 
     `layouts`: the allowed ones as tuples of profile names; None: every legal layout of the plain profiles. `cost` is
-    the price of one GPU for an hour in any currency, used by the objective min_gpus alone, which takes None for 1.
+    the price of one GPU for an hour in any currency, used by the objective min_gpus alone, which takes None for 1;
+    `cost_date` is the date of a price from a table, None: the price is the request's own.
     GPUs with the same `node` share that host's link; None: all of them one node. `mig` False leaves a GPU whole,
     "either" lets the plan decide; types without MIG ignore it.
     """
@@ -50,6 +52,7 @@ class FleetEntry:
     cost: Added[Amount | None] = None
     node: Added[Name | None] = None
     mig: Added[MigMode] = True
+    cost_date: Added[PriceDate | None] = None
 
 
 @dataclass(frozen=True, slots=True)

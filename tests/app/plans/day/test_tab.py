@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.day import DayStretch, gpus_over_day, saved_against_lost
 from app.plans import summary
-from app.plans.day import tab, window_table
+from app.plans.day import costs, tab, window_table
 from app.plans.report import report
 from tests.support.app import plan_page
 from tests.support.app.page import field, metrics, press, said
@@ -19,6 +19,7 @@ from torchsplit_core import workflow
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.jobs.job_kinds import DAY, DAY_CURVE, HELD_OUT, RequestParameters
 from torchsplit_core.jobs.plan import day_curve_job, day_job, held_out_job
+from torchsplit_core.planning.request.edit import with_demands_as_minima
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sample_plans.drawn import drawn_samples
 from torchsplit_core.planning.sample_plans.holdout import held_of_others, planned_samples
@@ -32,6 +33,7 @@ from torchsplit_core.values import (
     PlanRequest,
     ignore_progress,
 )
+from torchsplit_core.values.plan.prices import GpuPrice, PriceTable
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
@@ -350,3 +352,41 @@ def test_one_sample_cannot_be_held_out_and_that_is_said(filled):
     one = tuple(replace(model, demand_samples=(5.0,)) for model in request().models)
     filled.put("plan_request", "review", replace(request(), models=one))
     assert "Held out: n/a. There is one sample" in said(opened(filled))
+
+
+def test_the_workspaces_prices_fill_in_what_the_request_lacks_and_its_own_stay(filled, started):
+    asked = fewest()
+    unpriced = replace(asked, gpus=(FleetEntry("A100-80GB", count=4),))
+    table = PriceTable("EUR", (GpuPrice("A100-80GB", 1.5, "2026-01-02"),))
+    filled.put("plan_request", "review", unpriced)
+    minima = with_demands_as_minima(unpriced)
+    filled.put("plan", "review", replace(workflow.plan(minima), request_sha256=request_hash(unpriced)))
+    day_job(filled, RequestParameters("review"), ignore_progress)
+    assert metrics(opened(filled))["Cost a day"] == "n/a" and "no price of A100-80GB" in said(opened(filled))
+    filled.put("prices", "prices", table)
+    page = opened(filled)
+    assert "the workspace's table has other prices: plan the day again" in said(page)
+    press(page, "Plan the day")
+    assert [(entry.cost, entry.cost_date) for entry in filled.get("plan_request", "review").gpus] == [
+        (1.5, "2026-01-02")
+    ]
+    priced = filled.get("plan_request", "review")
+    assert not named_results.plan_is_current(priced, filled.get("plan", "review"))
+    outcome = day_job(filled, RequestParameters("review"), ignore_progress) and filled.get("day", "review")
+    shown = opened(filled)
+    assert metrics(shown)["Cost a day, EUR"] == costs.pair(outcome.cost_per_day)
+    assert "1.5 EUR an hour, price of 2026-01-02 from the workspace's table" in said(shown)
+    filled.put("plan_request", "review", asked)
+    day_job(filled, RequestParameters("review"), ignore_progress)
+    press(opened(filled), "Plan the day")
+    assert filled.get("plan_request", "review").gpus == asked.gpus and "Prices:" not in said(opened(filled))
+
+
+def test_a_fair_plan_stays_with_its_cost_when_prices_are_filled_in(filled, started):
+    asked = request()
+    filled.put("plan", "review", replace(workflow.plan(asked), cost_per_hour=None))
+    filled.put("prices", "prices", PriceTable("EUR", (GpuPrice("A100-80GB", 1.5, "2026-01-02"),)))
+    press(opened(filled), "Plan the day")
+    stored, kept_plan = filled.get("plan_request", "review"), filled.get("plan", "review")
+    assert stored.gpus[0].cost == 1.5 and named_results.plan_is_current(stored, kept_plan)
+    assert kept_plan.cost_per_hour == 1.5 * sum(gpu.used for gpu in kept_plan.gpus)

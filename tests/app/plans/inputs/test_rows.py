@@ -55,6 +55,14 @@ def test_a_field_of_a_model_reaches_the_request(field, text, attribute, value):
     assert getattr(first, attribute) == value and second == request().models[1]
 
 
+def test_a_price_from_a_table_leaves_with_its_type_and_a_typed_one_has_no_date():
+    dated = replace(request(), gpus=(FleetEntry("A100-80GB", cost=2.5, cost_date="2026-11-20"),))
+    assert gpu("cost", "3", dated).gpus[0] == FleetEntry("A100-80GB", cost=3.0)
+    away = gpu("type", "A30-24GB", dated)
+    assert away.gpus[0] == FleetEntry("A30-24GB")
+    assert fleet.apply_edit(dated, away, Edit("0", "type", "A100-80GB")) == dated
+
+
 @pytest.mark.parametrize(("field", "text", "words"), [
     ("demand_rps", "", "demand, req/s: is empty. Enter a number above 0."),
     ("demand_rps", "0", "is 0.0, not above 0. Give a number above 0."),

@@ -1,0 +1,1 @@
+"""Prices of GPUs from a dated table."""
