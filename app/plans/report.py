@@ -22,7 +22,7 @@ from app.plans.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.day_plans.summary import HEADINGS, day_verdict, window_rows
 from torchsplit_core.files import write_text
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_power, describe_tiers
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
@@ -74,7 +74,9 @@ def report(
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
         if request is not None:
-            sentences = [describe_tiers(request, plan), describe_cost(request, plan)]
+            sentences = [
+                describe(request, plan) for describe in (describe_tiers, describe_cost, describe_power)
+            ]
             parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in sentences if line]
         slices = fleet_svg(plan, colours, request) + _slices(plan, request)
         parts.append(_section("Slices", slices))

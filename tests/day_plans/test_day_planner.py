@@ -350,3 +350,39 @@ def test_response_time_limits_hold_in_each_window():
     day = workflow.plan_day(request)
     assert all(window.plan.models[0].response_ms.p95 <= 400.0 for window in day.windows)
     assert list(day_faults(request, day)) == []
+
+
+def test_the_energy_of_a_day_is_of_both_sides_and_a_false_one_is_refused():
+    model = with_windows(simple("a", RATES, demand_rps=10.0), (10.0, 10.0), (40.0, 40.0))
+    request = at_both_rates(on_a30(model, count=2, objective=Objective("min_gpus")))
+    outcome = workflow.plan_day(request)
+    energy = outcome.energy_kwh_per_day
+    # One A30 of 165 W, whose slices are sized for the p95 and get its half.
+    assert energy.static.high == pytest.approx(24 * 0.165) and energy.windows.high == pytest.approx(
+        24 * 0.165
+    )
+    by_hand = 0.165 * (11.5 * 5.0 + 12.5 * 20.0) / 40.0
+    assert energy.static.low == pytest.approx(by_hand)
+    assert read_text(write_text(outcome))[1] == outcome
+    for change in ({"high": 1.0}, {"low": 99.0}):
+        false = replace(energy, windows=replace(energy.windows, **change))
+        assert any(
+            "kWh" in fault for fault in day_faults(request, replace(outcome, energy_kwh_per_day=false))
+        )
+    hosts = replace(request, gpus=(FleetEntry("CPU-4c"),))
+    points = tuple(
+        replace(point, gpu_type="CPU", profile="2c") for point in model.variants[0].stages[0].points[:1]
+    )
+    stage = replace(model.variants[0].stages[0], points=points)
+    on_cores = replace(model, variants=(replace(model.variants[0], stages=(stage,)),))
+    small = with_windows(on_cores, (5.0, 5.0), (6.0, 6.0))
+    assert workflow.plan_day(replace(hosts, models=(small,))).energy_kwh_per_day is None
+
+
+def test_a_day_says_that_it_takes_no_notice_of_samples():
+    model = with_windows(simple("a", RATES, demand_rps=10.0), (10.0, None), (40.0, None))
+    assert workflow.plan_day(on_a30(model)).warnings == ()
+    sampled = replace(model, demand_samples=(1.0, 2.0))
+    assert workflow.plan_day(on_a30(sampled)).warnings == (
+        "a: planned for demand_windows; demand_samples are not used.",
+    )

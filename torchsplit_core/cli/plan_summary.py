@@ -24,7 +24,7 @@ def print_summary(request: PlanRequest, outcome: PlanOutcome) -> None:
 def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """The lines of the summary. The verdict comes first, since a proven plan may miss every demand."""
     # Imported here, so that other commands start without the planner.
-    from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+    from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_power, describe_tiers
     from torchsplit_core.latency_slo.verdict import plan_verdict
 
     verdict = plan_verdict(request, outcome)
@@ -42,7 +42,9 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         most = request.objective.max_touched_gpus
         allowed = "" if most is None else f", at most {most} allowed"
         yield f"GPUs with other instances or tenants than now: {outcome.touched_gpus}{allowed}"
-    yield from filter(None, (describe_tiers(request, outcome), describe_cost(request, outcome)))
+    yield from filter(
+        None, (describe(request, outcome) for describe in (describe_tiers, describe_cost, describe_power))
+    )
     if outcome.status in ("optimal", "feasible"):
         yield from _confidence_lines(request, outcome)
         yield from _response_lines(request, outcome)

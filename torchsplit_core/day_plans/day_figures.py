@@ -8,6 +8,7 @@ from math import fsum
 
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import served_rates, windows_of
+from torchsplit_core.planning.energy.power import power_of
 from torchsplit_core.values import (
     BothSides,
     DayOutcome,
@@ -16,9 +17,11 @@ from torchsplit_core.values import (
     PlanRequest,
     Transition,
 )
+from torchsplit_core.values.day.outcome import EnergyOfSides, EnergyRange
 from torchsplit_core.values.simulation.engine import mean_tokens
 
 SECONDS_PER_HOUR = 3600.0
+WATTS_PER_KILOWATT = 1000.0
 
 
 def with_figures(request: PlanRequest, outcome: DayOutcome) -> DayOutcome:
@@ -38,6 +41,7 @@ def with_figures(request: PlanRequest, outcome: DayOutcome) -> DayOutcome:
         cost_per_day=_both(costs),
         cost_per_million_requests=_both(list(map(_per_million, costs, requests))),
         cost_per_million_output_tokens=_both(list(map(_per_million, costs, tokens))),
+        energy_kwh_per_day=_energy_of(*(_energy(request, side) for side in sides)),
     )
 
 
@@ -76,6 +80,25 @@ def _cost_per_day(plans: Sequence[PlanOutcome], hours: Sequence[float]) -> float
     if len(known) < len(costs):
         return None
     return fsum(cost * length for cost, length in zip(known, hours, strict=True))
+
+
+def _energy(request: PlanRequest, plans: Sequence[PlanOutcome]) -> EnergyRange | None:
+    """kWh of a day while what arrives in each window is served; None where a plan or the limit of a card is missing."""
+    powers = [
+        (power_of(plan, served_rates(request, window.name)), window.hours)
+        for window, plan in zip(windows_of(request), plans, strict=True)
+    ]
+    known = [(power, hours) for power, hours in powers if power is not None]
+    if len(known) < len(powers):
+        return None
+    return EnergyRange(
+        fsum(power.low_w * hours for power, hours in known) / WATTS_PER_KILOWATT,
+        fsum(power.high_w * hours for power, hours in known) / WATTS_PER_KILOWATT,
+    )
+
+
+def _energy_of(windows: EnergyRange | None, static: EnergyRange | None) -> EnergyOfSides | None:
+    return None if windows is None and static is None else EnergyOfSides(windows, static)
 
 
 def _served_per_day(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchsplit_core.day_plans.bounded_change import touched_back, within_limit
@@ -61,10 +61,24 @@ def plan_day(
         _window(request, names, plans, number, times or ChangeTimes()) for number in range(len(names))
     )
     unknown = BothSides(None, None)
-    outcome = DayOutcome(windows, static, unknown, unknown, request_sha256=request_hash(request))
+    outcome = DayOutcome(
+        windows,
+        static,
+        unknown,
+        unknown,
+        request_sha256=request_hash(request),
+        warnings=tuple(_day_warnings(request)),
+    )
     outcome = with_figures(request, outcome)
     verify_day(request, outcome)
     return outcome
+
+
+def _day_warnings(request: PlanRequest) -> Iterator[str]:
+    """Warn of what a day takes no notice of."""
+    sampled = [model.name for model in request.models if model.demand_samples]
+    if sampled:
+        yield f"{', '.join(sampled)}: planned for demand_windows; demand_samples are not used."
 
 
 def _first_plan(request: PlanRequest, name: str, static: PlanOutcome, clock: DayClock) -> PlanOutcome:

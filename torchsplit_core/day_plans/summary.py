@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from torchsplit_core.day_plans.day_figures import lost_in, worst_served
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import windows_of
+from torchsplit_core.planning.energy.power import RULE
 from torchsplit_core.values import BothSides, DayOutcome, DayWindow, PlanOutcome, PlanRequest
+from torchsplit_core.values.day.outcome import EnergyRange
 
 HEADINGS = (
     "window", "from", "to", "hours", "status", "GPUs", "worst served",
@@ -32,6 +34,14 @@ def day_lines(request: PlanRequest, outcome: DayOutcome) -> Iterator[str]:
     ):
         if sides is not None:
             yield f"{words}: {_figure(sides.windows)} by window, {_figure(sides.static)} with one plan"
+    if outcome.energy_kwh_per_day is not None:
+        energy = outcome.energy_kwh_per_day
+        yield (
+            f"energy a day, kWh: {_range(energy.windows)} by window, {_range(energy.static)} with one plan "
+            f"(estimated: {RULE})"
+        )
+    for warning in outcome.warnings:
+        yield f"warning: {warning}"
     yield day_verdict(outcome)
 
 
@@ -104,6 +114,10 @@ def _reasons(what: str, plan: PlanOutcome) -> Iterator[str]:
 
 def _figure(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.4g}"
+
+
+def _range(energy: EnergyRange | None) -> str:
+    return "n/a" if energy is None else f"{energy.low:.4g} to {energy.high:.4g}"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

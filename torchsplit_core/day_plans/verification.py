@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchsplit_core.day_plans.window_requests import request_of_window, static_request, windows_of
+from torchsplit_core.hardware import peaks
 from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
@@ -87,6 +88,7 @@ def _figure_faults(request: PlanRequest, outcome: DayOutcome) -> Iterator[str]:
         static,
         (_worst(plans), _worst([static])),
     )
+    yield from _energy_faults(outcome, plans, hours)
     lost = [
         (item.model_seconds_below_demand or 0.0) * (item.demand_rps or 0.0)
         for window in outcome.windows
@@ -106,6 +108,25 @@ def _figure_faults(request: PlanRequest, outcome: DayOutcome) -> Iterator[str]:
         ):
             if claimed is not None and not _same(claimed, cost):
                 yield f"claims a cost of {claimed} a day ({name}), and it is {cost}"
+
+
+def _energy_faults(
+    outcome: DayOutcome, plans: Sequence[PlanOutcome], hours: Sequence[float]
+) -> Iterator[str]:
+    """The high end is the limits of the cards in use × hours; the low end is not above it."""
+    energy = outcome.energy_kwh_per_day
+    if energy is None:
+        return
+    for name, claimed, side in (
+        ("windows", energy.windows, plans),
+        ("static", energy.static, [outcome.static] * len(plans)),
+    ):
+        limits = [[peaks(gpu.type).tdp_w or 0.0 for gpu in plan.gpus if gpu.used] for plan in side]
+        most = math.fsum(
+            math.fsum(watts) * length / 1000 for watts, length in zip(limits, hours, strict=True)
+        )
+        if claimed is not None and not (_same(claimed.high, most) and 0 <= claimed.low <= claimed.high):
+            yield f"claims {claimed.low} to {claimed.high} kWh a day ({name}), and the limits of its cards are {most}"
 
 
 def _sides_fault(

@@ -1,8 +1,9 @@
-"""A plan's cost and its tiers, as one clause each; empty if the request has no prices or no tiers."""
+"""A plan's cost, power and tiers, as one clause each; empty if the request has no prices or no tiers."""
 
 from __future__ import annotations
 
 from torchsplit_core.planning.confidence.formatting import format_figure
+from torchsplit_core.planning.energy.power import RULE, power_of, types_without_limit
 from torchsplit_core.planning.outcome.cost import unpriced_types
 from torchsplit_core.planning.request.objective import has_tiers
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -37,3 +38,18 @@ def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
         for tier in sorted(worst, reverse=True)
     )
     return f"by tier, the highest first: {', '.join(tiers)}"
+
+
+def describe_power(request: PlanRequest, plan: PlanOutcome) -> str:
+    """The power of the plan at its demands, estimated, with its rule; n/a with the type whose limit is not known."""
+    if plan.objective.value is None or not any(gpu.used for gpu in plan.gpus):
+        return ""
+    missing = types_without_limit(plan)
+    if missing:
+        return f"power n/a: no limit of {', '.join(missing)} is known"
+    power = power_of(plan, {model.name: model.demand_rps for model in request.models})
+    if power is None:
+        return ""
+    watts = f"{format_figure(power.low_w)} to {format_figure(power.high_w)} W"
+    a_day = f"{format_figure(0.024 * power.low_w)} to {format_figure(0.024 * power.high_w)} kWh a day"
+    return f"power {watts} at the demands, {a_day} (estimated: {RULE})"

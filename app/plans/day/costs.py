@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchsplit_core.pictures.numbers import short
+from torchsplit_core.planning.energy.power import types_without_limit
 from torchsplit_core.planning.prices.price_table import (
     currency_of,
     missing_prices,
@@ -11,6 +12,7 @@ from torchsplit_core.planning.prices.price_table import (
     with_prices,
 )
 from torchsplit_core.values import BothSides, DayOutcome, PlanRequest
+from torchsplit_core.values.day.outcome import EnergyRange
 from torchsplit_core.values.plan.prices import PriceTable
 
 Card = tuple[str, str, str]
@@ -36,6 +38,22 @@ def cost_card(request: PlanRequest, outcome: DayOutcome, table: PriceTable | Non
     ]
     label = f"Cost a day, {currency}" if currency else "Cost a day"
     return (label, pair(outcome.cost_per_day), "; ".join(notes) or "by window · one plan all day")
+
+
+def energy_card(outcome: DayOutcome) -> Card:
+    """The energy of the day, estimated, or why it is not known."""
+    energy = outcome.energy_kwh_per_day
+    if energy is None:
+        plans = (outcome.static, *(window.plan for window in outcome.windows))
+        missing = dict.fromkeys(kind for plan in plans for kind in types_without_limit(plan))
+        reason = f"no limit of {', '.join(missing)} is known" if missing else "no plan, or not computed then"
+        return ("Energy a day, kWh", "n/a", reason)
+    value = " · ".join(_range_words(side) for side in (energy.windows, energy.static))
+    return ("Energy a day, kWh", value, "estimated, by window · one plan all day")
+
+
+def _range_words(energy: EnergyRange | None) -> str:
+    return "n/a" if energy is None else f"{short(energy.low)}–{short(energy.high)}"
 
 
 def price_text(request: PlanRequest, outcome: DayOutcome, table: PriceTable | None) -> str:

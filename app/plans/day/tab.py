@@ -36,6 +36,7 @@ from torchsplit_core.day_plans.window_requests import (
 from torchsplit_core.deployment import zip_files
 from torchsplit_core.jobs.job_kinds import DAY, RequestParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
+from torchsplit_core.planning.energy.power import RULE
 from torchsplit_core.planning.outcome.cost import with_costs
 from torchsplit_core.planning.prices.price_table import with_prices
 from torchsplit_core.planning.request.hash import request_hash
@@ -198,10 +199,15 @@ def _results(workspace: Workspace, name: str, request: PlanRequest, outcome: Day
             ),
             ("Requests lost by changes", short(outcome.lost_requests), "a day, estimated"),
             costs.cost_card(request, outcome, table),
+            costs.energy_card(outcome),
         ]
     )
     if prices := costs.price_text(request, outcome, table):
         st.caption(escape_markdown(prices))
+    if outcome.energy_kwh_per_day is not None:
+        st.caption(f"Energy is estimated: {RULE}.")
+    for warning in outcome.warnings:
+        st.warning(escape_markdown(warning))
     stretches = _stretches(request, outcome)
     static = used_gpus(outcome.static) if outcome.static.gpus else None
     chosen = st.session_state.get(_key(name), ALL_DAY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchsplit_core.values.fields import Added, Name, NonNegative, Sha256
+from torchsplit_core.values.fields import Added, Name, NonNegative, Sha256, Text
 from torchsplit_core.values.plan.outcome import PlanOutcome
 from torchsplit_core.values.status import SolveStatus
 from torchsplit_core.values.transition.outcome import Transition
@@ -33,6 +33,22 @@ class BothSides:
 
 
 @dataclass(frozen=True, slots=True)
+class EnergyRange:
+    """kWh of a day, estimated from the limits of the cards in use (see `planning.energy.power`)."""
+
+    low: NonNegative
+    high: NonNegative
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyOfSides:
+    """Energy of the plans by window, and of the one plan; None where a plan, or the limit of a card, is missing."""
+
+    windows: EnergyRange | None
+    static: EnergyRange | None
+
+
+@dataclass(frozen=True, slots=True)
 class DayOutcome:
     """The plans of a day. The transition of the last window leads back to the first.
 
@@ -40,6 +56,8 @@ class DayOutcome:
     of `static` at the largest demands. lost_requests: what the transitions of a day leave unserved of the demand
     meanwhile, estimated; None where one is missing. The costs are of a day, in the currency of the
     prices, and per million of what is served in it; None without prices, those of tokens where a model is no LLM.
+    energy_kwh_per_day: of the GPUs in use, estimated; None where neither side has it. warnings: what the day takes no
+    notice of.
     """
 
     windows: tuple[DayWindow, ...]
@@ -51,6 +69,8 @@ class DayOutcome:
     cost_per_million_requests: Added[BothSides | None] = None
     cost_per_million_output_tokens: Added[BothSides | None] = None
     request_sha256: Added[Sha256 | None] = None
+    energy_kwh_per_day: Added[EnergyOfSides | None] = None
+    warnings: Added[tuple[Text, ...]] = ()
 
     @property
     def status(self) -> SolveStatus:

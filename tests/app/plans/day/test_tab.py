@@ -19,6 +19,7 @@ from torchsplit_core import workflow
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.jobs.job_kinds import DAY, DAY_CURVE, HELD_OUT, RequestParameters
 from torchsplit_core.jobs.plan import day_curve_job, day_job, held_out_job
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.planning.request.edit import with_demands_as_minima
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sample_plans.drawn import drawn_samples
@@ -390,3 +391,19 @@ def test_a_fair_plan_stays_with_its_cost_when_prices_are_filled_in(filled, start
     stored, kept_plan = filled.get("plan_request", "review"), filled.get("plan", "review")
     assert stored.gpus[0].cost == 1.5 and named_results.plan_is_current(stored, kept_plan)
     assert kept_plan.cost_per_hour == 1.5 * sum(gpu.used for gpu in kept_plan.gpus)
+
+
+def test_the_energy_of_the_day_is_shown_as_an_estimate_and_warnings_with_it(planned):
+    outcome = planned.get("day", "review")
+    energy = outcome.energy_kwh_per_day
+    card = metrics(opened(planned))["Energy a day, kWh"]
+    assert card == " · ".join(
+        f"{short(side.low)}–{short(side.high)}" for side in (energy.windows, energy.static)
+    )
+    assert "Energy is estimated: from limit × utilisation" in said(opened(planned))
+    planned.put("day", "review", replace(outcome, energy_kwh_per_day=None, warnings=("bert: not used.",)))
+    page = opened(planned)
+    assert metrics(page)["Energy a day, kWh"] == "n/a" and "bert: not used." in said(page)
+    unknown = replace(outcome.static, gpus=tuple(replace(gpu, type="CPU-4c") for gpu in outcome.static.gpus))
+    card = costs.energy_card(replace(outcome, energy_kwh_per_day=None, static=unknown))
+    assert card[1:] == ("n/a", "no limit of CPU-4c is known")

@@ -1,0 +1,1 @@
+"""Power and energy of plans, estimated from the limits of cards."""
