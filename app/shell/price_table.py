@@ -26,8 +26,8 @@ from torchsplit_core.workspace.untrusted_files import read_contract
 
 TYPE, PRICE, DATE, SOURCE, EXAMPLE = "GPU type", "price an hour", "as of", "source or note", "example"
 ABOUT = (
-    "Used for GPUs that have no price of their own. A row ticked as an example is used for nothing until you edit "
-    "or untick it."
+    "Prices are used for GPUs that have none of their own. A row ticked as an example is used for nothing until you "
+    "edit or untick it."
 )
 EXAMPLE_NOTE = "an example: nobody's price"
 
@@ -40,7 +40,8 @@ def stored_prices(workspace: Workspace) -> PriceTable | None:
 
 def example_table(types: Sequence[str]) -> PriceTable:
     """What stands where there is no table: one row for the first of these types, which nothing uses."""
-    return PriceTable("EUR", (GpuPrice(types[0], 1.0, today().isoformat(), EXAMPLE_NOTE, True),))
+    now = datetime.datetime.now(datetime.UTC)
+    return PriceTable("EUR", (GpuPrice(types[0], 1.0, now.date().isoformat(), EXAMPLE_NOTE, True),))
 
 
 def render(workspace: Workspace, table: PriceTable | None, types: Sequence[str] = ("A100-80GB",)) -> None:

@@ -48,8 +48,8 @@ def energy_card(outcome: DayOutcome) -> Card:
         missing = dict.fromkeys(kind for plan in plans for kind in types_without_limit(plan))
         reason = f"no limit of {', '.join(missing)} is known" if missing else "no plan, or not computed then"
         return ("Energy a day, kWh", "n/a", reason)
-    value = " · ".join(_range_words(side) for side in (energy.windows, energy.static))
-    return ("Energy a day, kWh", value, "estimated, by window · one plan all day")
+    note = f"estimated, by window; {_range_words(energy.static)} with one plan all day"
+    return ("Energy a day, kWh", _range_words(energy.windows), note)
 
 
 def _range_words(energy: EnergyRange | None) -> str:

@@ -95,7 +95,7 @@ def _part(point: Mapping[str, Any], held: str, of: str) -> str | None:
 
 def share_words(share: float | None) -> str:
     """A share asked for; None is the largest."""
-    return "the largest of the fleet" if share is None else percent(share)
+    return "the fleet's largest" if share is None else percent(share)
 
 
 def resolution_note(points: Sequence[Mapping[str, Any]]) -> str:

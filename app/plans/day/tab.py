@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import change_curve, costs, samples, trace_input, window_table
+from app.plans.day import change_curve, costs, demand_input, samples, trace_input, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -115,15 +114,7 @@ def _ask(
         with frame.fault_boundary():
             _store(workspace, name, request, trace.cut)
             st.rerun(scope="app")
-    rows = pd.DataFrame(window_table.rows_of(request))
-    config = {
-        model.name: st.column_config.NumberColumn(f"{model.name}, req/s", min_value=0.0, format="%.6g")
-        for model in request.models
-    }
-    edited = st.data_editor(
-        rows, key=f"day-windows {name} {request_hash(request)[:8]}", num_rows="dynamic", hide_index=True,
-        column_config=config, width="stretch",
-    )  # fmt: skip
+    rows = demand_input.render(name, request)
     st.caption(
         "Together the windows are the whole day; one may pass midnight. Each is planned for its demand by the "
         "scenario's objective, with the fewest changes from the window before."
@@ -141,16 +132,14 @@ def _ask(
             st.caption("GPU-hours differ under the objective Fewest GPUs; others use all that serves better.")
     if pressed:
         with frame.fault_boundary():
-            _start(workspace, name, request, edited)
+            _start(workspace, name, request, rows)
             st.rerun(scope="app")
     return trace
 
 
-def _start(workspace: Workspace, name: str, request: PlanRequest, edited: pd.DataFrame) -> None:
+def _start(workspace: Workspace, name: str, request: PlanRequest, rows: Sequence[window_table.Row]) -> None:
     """Store the windows with the request, and plan them. Raises InputFault with nothing stored."""
-    changed = window_table.with_windows(
-        request, [{str(key): cell for key, cell in row.items()} for row in edited.to_dict("records")]
-    )
+    changed = window_table.with_windows(request, rows)
     if has_no_minimum(changed):
         changed = with_demands_as_minima(changed)
     table = price_table.stored_prices(workspace)

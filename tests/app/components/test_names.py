@@ -16,6 +16,7 @@ from torchsplit_core import workflow
 
 
 def _drawn() -> None:
+    from app.components.demand_bars import DemandBar, demand_bars
     from app.components.field_rows import Column, Row, field_rows
     from app.components.live_slider import live_slider
     from app.components.picture import picture
@@ -24,6 +25,8 @@ def _drawn() -> None:
     live_slider("a", ["1", "2"], 0, key="demand my__model", on_move=lambda _place: None)
     rows = [Row("my__model", "my__model", {"weight": "1"})]
     field_rows("Models", (Column("weight", "weight"),), rows, key="fields a__b", on_edits=lambda _edits: None)
+    bars = [DemandBar("day", "07:00–22:00", 15.0, 3.0)]
+    demand_bars("Demand", "my__model", bars, key="bars a__b", on_drawn=lambda _values: None)
     picture("<b>x</b>", key="map of a__b")
     picture("<b>y</b>", key="map of a__c", on_place=lambda _place: None)
     with exportable("Slices", "a__b", key="a__b"):

@@ -396,10 +396,9 @@ def test_a_fair_plan_stays_with_its_cost_when_prices_are_filled_in(filled, start
 def test_the_energy_of_the_day_is_shown_as_an_estimate_and_warnings_with_it(planned):
     outcome = planned.get("day", "review")
     energy = outcome.energy_kwh_per_day
-    card = metrics(opened(planned))["Energy a day, kWh"]
-    assert card == " · ".join(
-        f"{short(side.low)}–{short(side.high)}" for side in (energy.windows, energy.static)
-    )
+    sides = [f"{short(side.low)}–{short(side.high)}" for side in (energy.windows, energy.static)]
+    assert metrics(opened(planned))["Energy a day, kWh"] == sides[0]
+    assert costs.energy_card(outcome)[2] == f"estimated, by window; {sides[1]} with one plan all day"
     assert "Energy is estimated: from limit × utilisation" in said(opened(planned))
     planned.put("day", "review", replace(outcome, energy_kwh_per_day=None, warnings=("bert: not used.",)))
     page = opened(planned)
