@@ -14,8 +14,13 @@ function settle(line) {
     for (const [place, value] of line.sent) if (line.held.get(place) === value) line.held.delete(place);
     line.sent.clear();
   }
+  flush(line);
+}
+function flush(line) {
   const isNew = ([place, value]) => line.sent.get(place) !== value;
-  if (!line.drag && [...line.held].some(isNew)) report(line);
+  if (line.drag || ![...line.held].some(isNew)) return;
+  clearTimeout(line.timer);
+  report(line);
 }
 function make(tag, name) {
   const node = document.createElement(tag);
@@ -110,6 +115,8 @@ export default function ({ parentElement, data, setStateValue }) {
     draw(line, event);
     event.preventDefault();
   };
+  // Who leaves the bars may press a button next, which must not come before what was drawn.
+  root.onfocusout = event => { if (!root.contains(event.relatedTarget)) flush(line); };
   root.onpointermove = event => { if (line.drag) draw(line, event); };
   root.onpointerup = root.onpointercancel = () => {
     if (!line.drag) return;
