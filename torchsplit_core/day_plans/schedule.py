@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, fsum
 
 from torchsplit_core.day_plans.day_figures import lost_in
 from torchsplit_core.day_plans.least_change import used_gpus
+from torchsplit_core.day_plans.scheduling.cron_workflows import FILE as CRON_WORKFLOWS
+from torchsplit_core.day_plans.scheduling.cron_workflows import cron_workflows
+from torchsplit_core.day_plans.scheduling.scheduled_change import ScheduledChange
 from torchsplit_core.day_plans.summary import day_verdict
 from torchsplit_core.day_plans.window_requests import request_of_window, windows_of
 from torchsplit_core.deployment import DeploymentFile, deploy
@@ -16,7 +18,7 @@ from torchsplit_core.deployment.safe_text import dns_labels, markdown, one_line
 from torchsplit_core.files import write_text
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.transition import transition_table
-from torchsplit_core.values import DayOutcome, InputFault, PlanOutcome, PlanRequest, Transition
+from torchsplit_core.values import DayOutcome, InputFault, PlanOutcome, PlanRequest
 
 DAY_MINUTES = 24 * 60
 _HEAD = """\
@@ -24,21 +26,6 @@ _HEAD = """\
 # enable one, set HOST, look at its transition, and try it by hand: without --yes apply changes nothing.
 # CRON_TZ=UTC
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledChange:
-    """A change from one window's plan to the next one's. `begin_minute`: of the day, UTC; `folder` has its files."""
-
-    before: str
-    after: str
-    begin_minute: int
-    transition: Transition
-    folder: str
-
-    @property
-    def clock(self) -> str:
-        return f"{self.begin_minute // 60:02}:{self.begin_minute % 60:02}"
 
 
 def scheduled_changes(request: PlanRequest, outcome: DayOutcome) -> tuple[ScheduledChange, ...]:
@@ -74,7 +61,8 @@ def scheduled_changes(request: PlanRequest, outcome: DayOutcome) -> tuple[Schedu
 def schedule_files(
     request: PlanRequest, outcome: DayOutcome, formats: Sequence[str] | None = None
 ) -> tuple[DeploymentFile, ...]:
-    """`SCHEDULE.md`, `schedule.cron`, and for each window its plan, its files that cut GPUs, and the transition to it.
+    """The files of a schedule: `SCHEDULE.md`; `schedule.cron`, and the same as CronWorkflows where there are changes;
+    for each window its plan, its files that cut GPUs, and the transition to it.
 
     `formats`: of LAYOUT_FORMATS, default all. Raises InputFault as `scheduled_changes` and `deploy` do.
     """
@@ -91,6 +79,8 @@ def schedule_files(
         DeploymentFile("SCHEDULE.md", _readme(request, outcome, changes)),
         DeploymentFile("schedule.cron", _HEAD + "".join(map(_cron_line, changes))),
     ]
+    if changes:
+        files.append(DeploymentFile(CRON_WORKFLOWS, cron_workflows(changes)))
     folders = _folders(request)
     before: PlanOutcome | None = None
     for number, planned in enumerate(outcome.windows):
@@ -122,12 +112,11 @@ def _folders(request: PlanRequest) -> Mapping[int, str]:
 
 
 def _cron_line(change: ScheduledChange) -> str:
-    minute, hour = change.begin_minute % 60, change.begin_minute // 60
     touched = change.transition.touched_gpus
     gpus = "1 GPU changes" if touched == 1 else f"{touched} GPUs change"
     return (
         f"# {one_line(change.before)} to {one_line(change.after)}: {gpus}\n"
-        f"# {minute} {hour} * * * torchsplit apply {change.folder}/plan.json --yes HOST\n"
+        f"# {change.cron} torchsplit apply {change.folder}/plan.json --yes HOST\n"
     )
 
 
@@ -156,6 +145,9 @@ def _readme(request: PlanRequest, outcome: DayOutcome, changes: Sequence[Schedul
         _table(("begins at", "change", "GPUs that change", "requests lost, estimated", "steps"), moves)
         if moves
         else "None: every window has the same slices and tenants.",
+        f"`schedule.cron` has a line for each, every one a comment; `{CRON_WORKFLOWS}` has an Argo CronWorkflow for "
+        "each, suspended, not tried on a cluster, which prints the transition, rehearses it and waits for you before "
+        "it applies.",
         "A clock that changes by the season moves windows by an hour: cron lines are in UTC, and so is this table. "
         "Demand that leaves what was planned for is yours to watch: each plan holds the demand in its "
         "`plan_request.json`.",

@@ -1,0 +1,1 @@
+"""The changes of a day as entries of schedulers."""
