@@ -34,7 +34,7 @@ from app.shell import navigation, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_power, describe_tiers
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
@@ -159,7 +159,14 @@ def _render_verdict(
         elif not (request and shown_request and shown and verdict and verdict.facts):
             st.html(header_style.NOTHING)
         else:
-            render_facts(verdict, (describe_tiers(shown_request, shown), describe_cost(shown_request, shown)))
+            render_facts(
+                verdict,
+                (
+                    describe_tiers(shown_request, shown),
+                    describe_cost(shown_request, shown),
+                    describe_power(shown_request, shown, rule=False),
+                ),
+            )
             if verdict.may_plan_for_response:
                 offer_response_limits(workspace, name, request, shown_request)
 

@@ -5,6 +5,7 @@ import datetime
 import pandas as pd
 import pytest
 
+from app.session.dropped_files import store_dropped
 from app.shell import price_table
 from app.shell.price_table import DATE, EXAMPLE, PRICE, SOURCE, TYPE, table_of
 from tests.support.app.page import press, said
@@ -63,3 +64,12 @@ def test_a_table_comes_as_a_file_and_goes_with_the_archive(filled, tmp_path):
     filled.put("prices", "prices", TABLE)
     copied = import_workspace(filled.store, export_workspace(filled))
     assert copied.get("prices", "prices") == TABLE
+
+
+def test_a_dropped_table_is_the_workspaces_and_a_bad_one_is_not(filled):
+    assert store_dropped(filled, "from-a-friend.json", write_text(TABLE).encode()).name == "prices"
+    assert filled.get("prices", "prices") == TABLE
+    twice = PriceTable("EUR", TABLE.prices * 2)
+    with pytest.raises(InputFault, match="stands twice"):
+        store_dropped(filled, "twice.json", write_text(twice).encode())
+    assert filled.get("prices", "prices") == TABLE

@@ -40,7 +40,7 @@ def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
     return f"by tier, the highest first: {', '.join(tiers)}"
 
 
-def describe_power(request: PlanRequest, plan: PlanOutcome) -> str:
+def describe_power(request: PlanRequest, plan: PlanOutcome, *, rule: bool = True) -> str:
     """The power of the plan at its demands, estimated, with its rule; n/a with the type whose limit is not known."""
     if plan.objective.value is None or not any(gpu.used for gpu in plan.gpus):
         return ""
@@ -52,4 +52,5 @@ def describe_power(request: PlanRequest, plan: PlanOutcome) -> str:
         return ""
     watts = f"{format_figure(power.low_w)} to {format_figure(power.high_w)} W"
     a_day = f"{format_figure(0.024 * power.low_w)} to {format_figure(0.024 * power.high_w)} kWh a day"
-    return f"power {watts} at the demands, {a_day} (estimated: {RULE})"
+    how = f"estimated: {RULE}" if rule else "estimated"
+    return f"power {watts} at the demands, {a_day} ({how})"

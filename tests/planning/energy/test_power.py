@@ -77,5 +77,7 @@ def test_the_power_of_a_plan_is_said_as_an_estimate_with_its_rule():
     text = describe_power(request, plan(request))
     assert text.startswith("power 82.5 to 165 W at the demands, 1.98 to 3.96 kWh a day (estimated: ")
     assert "what an idle card draws is not sourced" in text
+    short = describe_power(request, plan(request), rule=False)
+    assert short == "power 82.5 to 165 W at the demands, 1.98 to 3.96 kWh a day (estimated)"
     nothing = replace(plan(request), gpus=())
     assert describe_power(request, nothing) == "" and power_of(nothing, {}) is None

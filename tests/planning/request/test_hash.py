@@ -53,6 +53,8 @@ def by_definition(request: PlanRequest) -> str:
     for entry in asked["gpus"]:
         # Once there was no way to leave a price out.
         entry["cost"] = 1.0 if entry["cost"] is None else entry["cost"]
+        # Of when a price is says nothing of the plan.
+        del entry["cost_date"]
     text = json.dumps(canonical(asked), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -79,7 +81,8 @@ def drawn(draw: random.Random) -> PlanRequest:
         for name in ("bert", "ocr")
     )  # fmt: skip
     pairs = (Colocation(("bert", "ocr"), "soft", draw.choice([0, 1.5e6])),) if draw.random() < 0.5 else ()
-    return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4)),), models, pairs)
+    priced = draw.choice([{}, {"cost": 2.5}, {"cost": 2.5, "cost_date": "2026-11-20"}])
+    return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4), **priced),), models, pairs)
 
 
 @in_blocks("seed", range(40))

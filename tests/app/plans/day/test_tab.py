@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.day import DayStretch, gpus_over_day, saved_against_lost
+from app.charts.day import DayStretch, gpus_over_day, saved_against_lost, shares_held
 from app.plans import summary
 from app.plans.day import costs, tab, window_table
 from app.plans.report import report
@@ -406,3 +406,10 @@ def test_the_energy_of_the_day_is_shown_as_an_estimate_and_warnings_with_it(plan
     unknown = replace(outcome.static, gpus=tuple(replace(gpu, type="CPU-4c") for gpu in outcome.static.gpus))
     card = costs.energy_card(replace(outcome, energy_kwh_per_day=None, static=unknown))
     assert card[1:] == ("n/a", "no limit of CPU-4c is known")
+
+
+def test_the_chart_of_held_samples_has_both_halves():
+    for dark in (False, True):
+        planned_for, held_out = shares_held([(1, 0.9, 0.8), (2, 1.0, 0.95)], dark=dark).data
+        assert list(planned_for.x) == list(held_out.x) == [1, 2]
+        assert list(planned_for.y) == [90.0, 100.0] and list(held_out.y) == [80.0, 95.0]
