@@ -27,6 +27,8 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
         ("id of A100-80GB none → g", "node of A100-80GB none → n", "price of A100-80GB none → 2.5",
          "layouts of A100-80GB all → 7g.80gb"),
     ),
+    ({"gpus": (FleetEntry("A100-80GB", cost=2.5, cost_date="2026-11-20"),)},
+     ("price of A100-80GB none → 2.5", "price date of A100-80GB none → 2026-11-20")),
     ({"models": (replace(BERT, demand_rps=57.5, weight=2.0), OCR)},
      ("demand of bert 200 → 57.5", "weight of bert 1 → 2")),
     ({"models": (BERT, replace(OCR, max_latency_ms=None, min_throughput_rps=5.0, cap_at_demand=True))},

@@ -90,7 +90,7 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
             continue
         if was.count != now.count:
             yield RequestChange("fleet", name, str(was.count), str(now.count))
-        for field, label in (("id", "id"), ("node", "node"), ("cost", "price")):
+        for field, label in (("id", "id"), ("node", "node"), ("cost", "price"), ("cost_date", "price date")):
             # A row with several GPUs has no id: losing it follows from its count.
             if field != "id" or was.count == now.count:
                 yield from _field_change("fleet", f"{label} of {name}", was, now, (field,))
