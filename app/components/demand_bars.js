@@ -36,9 +36,11 @@ function paint(line, bar) {
   bar.setAttribute("aria-valuenow", value ?? 0);
   bar.setAttribute("aria-valuemax", Math.max(top, value ?? 0));
   bar.setAttribute("aria-valuetext", text);
+  if (line.touched === bar.place) line.now.textContent = `${line.data.bars[bar.place].name} ${line.data.bars[bar.place].times}: ${text}`;
   bar.figure.textContent = value === null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 3 });
 }
 function set(line, bar, value) {
+  line.touched = bar.place;
   line.held.set(bar.place, snap(value, line.data));
   paint(line, bar);
 }
@@ -66,7 +68,11 @@ function press(line, bar, event) {
   event.preventDefault();
 }
 function build(line, root) {
-  root.replaceChildren(...line.data.bars.map((_, place) => {
+  line.touched = undefined;
+  line.now = make("div", "now");
+  line.now.setAttribute("aria-hidden", "true");
+  const columns = make("div", "columns");
+  columns.append(...line.data.bars.map((_, place) => {
     const column = make("div", "column"), bar = make("div", "bar");
     bar.place = place;
     bar.tabIndex = 0;
@@ -75,12 +81,14 @@ function build(line, root) {
     bar.setAttribute("aria-valuemin", 0);
     bar.append(make("i", "fill"));
     bar.onkeydown = event => press(line, bar, event);
+    bar.onfocus = () => { line.touched = place; paint(line, bar); };
     bar.figure = make("span", "figure");
     bar.label = make("span", "label");
     for (const text of [bar.figure, bar.label]) text.setAttribute("aria-hidden", "true");
     column.append(bar.figure, bar, bar.label);
     return column;
   }));
+  root.replaceChildren(columns, line.now);
   line.bars = [...root.querySelectorAll(".bar")];
 }
 

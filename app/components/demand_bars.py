@@ -20,8 +20,8 @@ from app.components.keys import component, component_key
 
 NAME = "torchsplit_demand_bars"
 FOLDER = Path(__file__).parent
-STEPS = 100
-"""Steps of a bar from none to its top."""
+LEAST_STEPS = 100
+"""Steps of a bar from none to its top; at most two and a half times as many."""
 HEADROOM = 1.25
 """Above the largest value, so that a bar can be drawn higher; the top moves with it."""
 
@@ -56,19 +56,20 @@ def demand_bars(
     def drawn() -> None:
         on_drawn(drawn_values(st.session_state[key].get("drawn"), subject, len(bars)))
 
-    step = step_of(max((bar.value or 0.0 for bar in bars), default=0.0))
+    step, top = scale_of(max((bar.value or 0.0 for bar in bars), default=0.0))
     data = {
-        "label": label, "subject": subject, "unit": "requests/s", "step": step, "top": STEPS * step,
+        "label": label, "subject": subject, "unit": "requests/s", "step": step, "top": top,
         "bars": [asdict(bar) for bar in bars], "answered": _last_serial(st.session_state.get(key)),
     }  # fmt: skip
     _component()(data=data, key=key, on_drawn_change=drawn)
 
 
-def step_of(largest: float) -> float:
-    """The step of bars whose largest value that is: 1, 2 or 5 times a power of ten."""
-    wanted = HEADROOM * largest / STEPS if largest > 0 else 1.0 / STEPS
-    power = 10.0 ** math.floor(math.log10(wanted))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= wanted * (1 - 1e-9))
+def scale_of(largest: float) -> tuple[float, float]:
+    """The step (1, 2 or 5 times a power of ten) and the top of bars whose largest value that is."""
+    wanted = HEADROOM * largest if largest > 0 else 1.0
+    power = 10.0 ** math.floor(math.log10(wanted / LEAST_STEPS))
+    step = max(factor * power for factor in (1, 2, 5) if factor * power <= wanted / LEAST_STEPS * (1 + 1e-9))
+    return step, step * math.ceil(wanted / step - 1e-9)
 
 
 def drawn_values(report: Any, subject: str, count: int) -> dict[int, float]:

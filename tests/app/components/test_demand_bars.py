@@ -2,15 +2,22 @@
 
 import pytest
 
-from app.components.demand_bars import STEPS, drawn_values, step_of
+from app.components.demand_bars import drawn_values, scale_of
 
 
 @pytest.mark.parametrize(
-    ("largest", "step"), [(0.0, 0.01), (1.0, 0.02), (40.0, 0.5), (100.0, 2.0), (161.0, 5.0), (8e6, 1e5)]
+    ("largest", "step", "top"),
+    [
+        (0.0, 0.01, 1.0),
+        (1.0, 0.01, 1.25),
+        (41.8, 0.5, 52.5),
+        (80.0, 1.0, 100.0),
+        (161.0, 2.0, 202.0),
+        (8e6, 1e5, 1e7),
+    ],
 )
-def test_the_top_is_above_the_largest_value_and_a_step_is_a_round_number(largest, step):
-    assert step_of(largest) == pytest.approx(step)
-    assert STEPS * step_of(largest) >= 1.25 * largest
+def test_the_top_is_above_the_largest_value_and_a_step_is_a_round_number(largest, step, top):
+    assert scale_of(largest) == (pytest.approx(step), pytest.approx(top))
 
 
 def test_only_values_of_this_subjects_bars_count():
