@@ -120,9 +120,7 @@ def _ask(
         "scenario's objective, with the fewest changes from the window before."
     )
     with st.expander("Prices an hour"):
-        price_table.render(
-            workspace, price_table.stored_prices(workspace), [entry.type for entry in request.gpus]
-        )
+        _prices(workspace, name, request)
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button("Plan the day", type="primary", key="day-plan", disabled=working)
         if working and st.button("Stop", key="day-stop"):
@@ -135,6 +133,18 @@ def _ask(
             _start(workspace, name, request, rows)
             st.rerun(scope="app")
     return trace
+
+
+def _prices(workspace: Workspace, name: str, request: PlanRequest) -> None:
+    """The workspace's table, and its prices for this scenario without planning a day."""
+    table = price_table.stored_prices(workspace)
+    price_table.render(workspace, table, [entry.type for entry in request.gpus])
+    if table is None or (priced := with_prices(request, table)) == request:
+        return
+    if st.button("Use in this scenario", key="day-prices", help="For GPUs that have no price of their own."):
+        with frame.fault_boundary():
+            _store(workspace, name, request, priced)
+            st.rerun(scope="app")
 
 
 def _start(workspace: Workspace, name: str, request: PlanRequest, rows: Sequence[window_table.Row]) -> None:

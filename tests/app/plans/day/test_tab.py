@@ -413,3 +413,15 @@ def test_the_chart_of_held_samples_has_both_halves():
         planned_for, held_out = shares_held([(1, 0.9, 0.8), (2, 1.0, 0.95)], dark=dark).data
         assert list(planned_for.x) == list(held_out.x) == [1, 2]
         assert list(planned_for.y) == [90.0, 100.0] and list(held_out.y) == [80.0, 95.0]
+
+
+def test_prices_are_used_in_a_scenario_without_planning_a_day(filled, started):
+    asked = request()
+    filled.put("plan", "review", workflow.plan(asked))
+    assert "Use in this scenario" not in [button.label for button in opened(filled).button]
+    filled.put("prices", "prices", PriceTable("EUR", (GpuPrice("A100-80GB", 1.5, "2026-01-02"),)))
+    press(opened(filled), "Use in this scenario")
+    stored, planned_before = filled.get("plan_request", "review"), filled.get("plan", "review")
+    assert [(entry.cost, entry.cost_date) for entry in stored.gpus] == [(1.5, "2026-01-02")] and started == []
+    assert named_results.plan_is_current(stored, planned_before) and planned_before.cost_per_hour > 0
+    assert "Use in this scenario" not in [button.label for button in opened(filled).button]
