@@ -2,12 +2,14 @@
 
 0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
+   All levels of a fair objective once a plan reaches the first.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
 3. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
 4. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
 5. Exclusive: whole slices, as another plan to start from.
 6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
-7. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+7. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
+8. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
@@ -30,6 +32,7 @@ from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
+from torchsplit_core.planning.fractional.slice_contents import better_contents
 from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.fractional.tenancy_counts import (
     TenancyCounts,
@@ -65,6 +68,9 @@ COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 
 PRICE_SHARE = 0.15
 """Part of the remaining time for refuting levels by prices."""
+
+CONTENT_SHARE = 0.7
+"""Part of the remaining time for changing what stands together on slices."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -105,28 +111,46 @@ def plan_fractional(
     if shares is not None and shares.level == 0:
         # Slightly above, so that rounding never cuts off a plan that reaches the bound.
         value_bound = shares.bound * (1 + TOLERANCE)
-    try:
-        formulation = replace(
-            build(problem, "pooled", until=build_deadline(deadline)), value_bound=value_bound
+    plans = [] if initial is None else [initial]
+    fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
+    # All levels are worth their time only where a plan reaches the first one.
+    for first_only in (True, False) if goal_of(problem.request).fair else (False,):
+        try:
+            formulation = replace(
+                build(problem, "pooled", until=build_deadline(deadline)), value_bound=value_bound
+            )
+        except OutOfTime:
+            break
+        pooled = solve_objective(
+            formulation,
+            partial_deadline(deadline, 0.35),
+            progress=lambda a, b: progress(0.3 * a, b),
+            first_only=first_only,
         )
-    except OutOfTime:
-        return (
-            FractionalResult("timeout", initial, {})
-            if initial is None
-            else FractionalResult(initial.status, initial, {})
+        watch.searched_s += pooled.seconds
+        details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
+        if pooled.status == "infeasible":
+            return FractionalResult("infeasible", None, details)
+        if pooled.values:
+            details["pooled_value"] = pooled.values[0]
+        steps = _SearchSteps(
+            formulation,
+            pooled,
+            exclusive,
+            watch,
+            deadline,
+            progress,
+            details,
+            plans,
+            fixed_problems,
+            first_only,
         )
-    pooled = solve_objective(
-        formulation, partial_deadline(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b)
-    )
-    watch.searched_s += pooled.seconds
-    details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
-    if pooled.status == "infeasible":
-        return FractionalResult("infeasible", None, details)
-    if pooled.values:
-        details["pooled_value"] = pooled.values[0]
-    steps = _SearchSteps(formulation, pooled, exclusive, watch, deadline, progress, details)
-    steps.plans += [] if initial is None else [initial]
-    return steps.run()
+        if (result := steps.run()) is not None:
+            return result
+    if not plans:
+        return FractionalResult("timeout", None, {})
+    best = max(plans, key=cmp_to_key(_compare))
+    return FractionalResult(best.status, best, dict(best.statistics.details))
 
 
 def _plan_without_sharing(
@@ -163,8 +187,12 @@ class _SearchSteps:
     deadline: float
     progress: Progress
     details: dict[str, str | int | float]
-    plans: list[PlanOutcome] = field(default_factory=list)
-    fixed_problems: dict[tuple[FleetEntry, ...], Problem] = field(default_factory=dict)
+    plans: list[PlanOutcome]
+    fixed_problems: dict[tuple[FleetEntry, ...], Problem]
+    first_only: bool
+    """Whether the relaxation has no more than the first level."""
+    counted: frozenset[int] = frozenset()
+    """Choices that have tenancies in the best counts."""
     pooled_bound: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -175,16 +203,18 @@ class _SearchSteps:
         """The request."""
         return self.formulation.problem.request
 
-    def run(self) -> FractionalResult:
-        """Run each step until one reaches the optimum."""
-        if self._pack_relaxation():
-            return self._result()
-        self._price_levels()
-        if self._count_tenancies() or self._plan_exclusive():
-            return self._result()
-        if self._dive():
-            return self._result()
-        self._solve_fixed_layouts()
+    def run(self) -> FractionalResult | None:
+        """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
+        self._pack_relaxation()
+        for step in (
+            self._price_levels, self._count_tenancies, self._plan_exclusive, self._dive, self._change_contents,
+            self._solve_fixed_layouts,
+        ):  # fmt: skip
+            if self.plans and self._best().status == "optimal":
+                return self._result()
+            if self.first_only and self._reaches_first_level():
+                return None
+            step()
         return self._result(infeasible=self._solve_exact())
 
     def _result(self, *, infeasible: bool = False) -> FractionalResult:
@@ -215,11 +245,11 @@ class _SearchSteps:
         self.formulation.problem.report(value, lambda: plan.gpus)
         return plan.status == "optimal"
 
-    def _pack_relaxation(self) -> bool:
+    def _pack_relaxation(self) -> None:
         """Pack the pooled shares on concrete slices."""
         best, problem = self.relaxation.best, self.formulation.problem
         if best is None or self.request.colocations:
-            return False
+            return
         amounts = [
             (self.formulation.slice_uses[use].choice, part) for use, part in sorted(best.amounts.items())
         ]
@@ -228,15 +258,21 @@ class _SearchSteps:
         if assignment is None or not survives_failure(
             problem.request, build_planned_gpus(problem.request, assignment)
         ):
-            return False
-        return self._add_plan("packed", problem, assignment, LevelsResult())
+            return
+        self._add_plan("packed", problem, assignment, LevelsResult())
 
-    def _count_tenancies(self) -> bool:
+    def _reaches_first_level(self) -> bool:
+        """Whether the best plan so far reaches the first level of pooled shares."""
+        if not self.plans or self.pooled_bound is None:
+            return False
+        return equal(reached_levels(self._best().objective)[0], self.pooled_bound)
+
+    def _count_tenancies(self) -> None:
         """Count tenancies by pool, then search the concrete model of these layouts and tenants."""
         # The scale of levels: what was priced since is no better one.
         known = self.pooled_bound
         if known is None:
-            return False
+            return
         problem = self.formulation.problem
         self.progress(0.3, "Counting tenants")
         start = counts_of(problem, self._best().gpus) if self.plans else None
@@ -244,17 +280,16 @@ class _SearchSteps:
         with self.watch.searching():
             counts = count_tenancies(problem, known, seconds, start=start)
             if counts is None:
-                return False
+                return
             self._tighten(counts.bound)
             longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
             joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
         self.details["counted"], self.details["counted_value"] = counts.status, counts.value
-        return any(
-            self._solve_counted(item, nearby=nearby)
-            for nearby in (False, True)
-            for item in (joint, counts)
-            if item is not None
-        )
+        self.counted = counts.tenants
+        for nearby in (False, True):
+            for item in (joint, counts):
+                if item is not None and self._solve_counted(item, nearby=nearby):
+                    return
 
     def _tighten(self, bound: float) -> None:
         """Take the bound of the first level, where it is tighter than the known one."""
@@ -277,7 +312,7 @@ class _SearchSteps:
         layouts = assign_layouts(problem, counts.layouts).layouts
         tenants = [problem.choices[number] for number in counts.tenants]
         until = partial_deadline(self.deadline, CONCRETE_SHARE)
-        few = _only_tenants(with_fixed_layouts(self.request, layouts), problem, tenants, layouts, nearby)
+        few = _only_tenants(self._fixed_problem(layouts), problem, tenants, layouts, nearby)
         if {choice.case for choice in few.choices} != set(range(len(few.cases))):
             return False
         model = self._model(few, until)
@@ -291,7 +326,7 @@ class _SearchSteps:
             return False
         return self._add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
 
-    def _plan_exclusive(self) -> bool:
+    def _plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         until = partial_deadline(self.deadline, 0.35)
         exclusive_result = plan_exclusive(
@@ -299,8 +334,8 @@ class _SearchSteps:
         )
         self.watch.searched_s += exclusive_result.levels.seconds
         if exclusive_result.assignment is None:
-            return False
-        return self._add_plan(
+            return
+        self._add_plan(
             "exclusive",
             replace(exclusive_result.problem, request=self.request),
             exclusive_result.assignment,
@@ -319,14 +354,14 @@ class _SearchSteps:
         self.details["priced_value"] = bound
         self._tighten(bound)
 
-    def _dive(self) -> bool:
+    def _dive(self) -> None:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
 
         Targets at the bound come first: they can often be reached, and nothing is better.
         """
         problem, share = self.formulation.problem, DIVE_SHARE
         if not is_divable(problem):
-            return False
+            return
         pattern_pool: dict[PlacedPattern, None] = {}
         for targets_rps, max_cost in targets(
             problem, self.relaxation.bounds, self._best() if self.plans else None
@@ -339,13 +374,28 @@ class _SearchSteps:
                     problem, targets_rps, max_cost, partial_deadline(self.deadline, share), pattern_pool
                 )
             if assignment is not None:
-                return self._add_plan("filled", problem, assignment, LevelsResult())
-        return False
+                self._add_plan("filled", problem, assignment, LevelsResult())
+                return
+
+    def _change_contents(self) -> None:
+        """Change what stands together on slices, from the best plan on."""
+        bound = self.relaxation.bounds[0] if self.relaxation.bounds else None
+        if not self.plans or bound is None:
+            return
+        best, problem = self._best(), self.formulation.problem
+        self.progress(0.6, "Changing slices")
+        with self.watch.searching():
+            until = partial_deadline(self.deadline, CONTENT_SHARE)
+            better = better_contents(problem, best, bound, until, hints=self.counted)
+        if better is None:
+            return
+        self.details["contents"] = better.value
+        self._solve_counted(better, nearby=False)
 
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""
         for incumbent in self.plans[-2:]:
-            few = _reduce_points(self._fixed_problem(incumbent))
+            few = _reduce_points(self._fixed_problem(planned_layouts(incumbent.gpus)))
             until = partial_deadline(self.deadline, 0.35)
             model = self._model(few, until)
             if model is None:
@@ -396,12 +446,11 @@ class _SearchSteps:
             return build_problem(self.request, per_gpu=True), True
         if not self.plans:
             return None, True
-        fixed = self._fixed_problem(self._best())
+        fixed = self._fixed_problem(planned_layouts(self._best().gpus))
         return (fixed, False) if tenancy_count(fixed) <= MAX_FIXED_TENANCIES else (None, False)
 
-    def _fixed_problem(self, incumbent: PlanOutcome) -> Problem:
-        """The problem per slice with the layouts of a plan fixed; its unused GPUs stay free."""
-        layouts = planned_layouts(incumbent.gpus)
+    def _fixed_problem(self, layouts: Mapping[str, tuple[str, ...]]) -> Problem:
+        """The problem per slice with these layouts by GPU; GPUs without one stay free."""
         fleet = _fixed_fleet(self.request, layouts)
         if fleet not in self.fixed_problems:
             self.fixed_problems[fleet] = with_fixed_layouts(self.request, layouts)

@@ -1,0 +1,352 @@
+"""A better plan of shared slices near a known one: whole numbers of slices by what stands on them together.
+
+A content is a set of models on a slice of a pool, each with a least share λ: all tenancies of a model need the share
+that its longest latency in use asks for, so a model has one λ, chosen among some options. With the options of most
+models kept as the best plan so far has them, contents are few, equal slices are not told apart and layouts stay free:
+
+| row | formula |
+|---|---|
+| fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g] |
+| pool[p] | Σ_s∈p n[s] ≤ Σ_c slices[p,c]·y[c] |
+| spare[s] | Σ_m∈s e[s,m] ≤ (1 − Σ_m∈s λ[m]) · n[s] |
+| option[p,o] | Σ_s∈p with o n[s] ≤ X·w[o], Σ_o∈m w[o] ≤ 1 where a model has several options o |
+| level[m] | Σ_s∋m rate(m,p,λ)·(λ[m]·n[s] + e[s,m]) ≥ unit(m)·t |
+| minimum[m] | the same ≥ minimum(m) |
+
+n[s] slices have content s, e[s,m] is what its model m has of them beyond its least shares together, rate(m,p,λ) that of
+the model's best point of the pool with a latency that λ allows. A few models at a time get other options, as long as
+time remains: the program for all of them at once is too large.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchsplit_core.planning.fractional.restricted_master import add_layout_columns, slices_per_column
+from torchsplit_core.planning.fractional.tenancy_counts import (
+    TenancyCounts,
+    counts_all_limits,
+    counts_of,
+    latency_part,
+)
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.objective import goal_of, reached_levels, unit_rps
+from torchsplit_core.planning.tolerance import TOLERANCE
+from torchsplit_core.solver.highs import INF, ProgramRejected
+from torchsplit_core.solver.row_program import RowProgram
+from torchsplit_core.values import PlannedGpu, PlanOutcome
+
+MAX_CONTENTS = 4000
+"""Contents above which a program is not solved."""
+
+STEP_S = 1.0
+"""Most seconds of a program: more of them beat longer ones (S1 on 2 and S3 on 5 A100)."""
+
+FREE_MODELS, NEARBY, RANDOM = (2, 3), 1, 3
+"""Models with other options: in turn so many with random ones, so many with the next ones on either side."""
+
+MAX_FAILURES = 40
+"""Programs in a row without a better plan after which the search ends."""
+
+LEVEL_SCALE, RELATIVE_GAP, LEAST_GAIN = 1000.0, 5e-4, 1e-6
+
+Pool = tuple[int, str]
+"""The group of a GPU and the profile of a slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenant:
+    """A model's best tenancy on a pool under one of its options."""
+
+    case: int
+    least: float
+    choice: int
+    rate_rps: float
+    memory_gib: float
+
+
+Content = tuple[Pool, tuple[tuple[int, float], ...]]
+"""A pool, and the cases there with their least shares."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A plan by contents; `level` is that of its worst-served model."""
+
+    level: float
+    layouts: Mapping[tuple[int, int], int]
+    contents: Mapping[Content, int]
+    least: Mapping[int, float]
+    tenants: frozenset[int] = frozenset()
+
+
+def better_contents(
+    problem: Problem, known: PlanOutcome, bound: float, deadline: float, hints: Iterable[int] = ()
+) -> TenancyCounts | None:
+    """Layouts and tenants with a higher level than the known plan's, by `deadline` (time.perf_counter).
+
+    None without one, and where the request has what contents do not know. `hints`: choices (indices in the problem)
+    whose least shares are tried first.
+    """
+    level = reached_levels(known.objective)[0]
+    start = _plan_of(problem, known.gpus, level) if is_known(problem) else None
+    if start is None:
+        return None
+    search = _Search(problem, bound, start, _longest(problem, hints))
+    search.run(deadline)
+    best = search.best
+    if best.level <= level * (1 + LEAST_GAIN):
+        return None
+    return TenancyCounts("feasible", dict(best.layouts), best.tenants, best.level, bound)
+
+
+def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
+    """By case the longest latency of these choices, as a share of its budget."""
+    longest: dict[int, float] = {}
+    for number in tenants:
+        choice = problem.choices[number]
+        longest[choice.case] = max(longest.get(choice.case, 0.0), latency_part(problem, choice))
+    return longest
+
+
+def is_known(problem: Problem) -> bool:
+    """Whether contents cover the request: a fair objective, models of one case and stage, none tied to another."""
+    cases = problem.cases
+    return (
+        goal_of(problem.request).fair
+        and counts_all_limits(problem)
+        and not problem.request.colocations
+        and not any(group.held or group.parts or group.must_change for group in problem.groups)
+        and all(case.stages == 1 for case in cases)
+        and len({case.model for case in cases}) == len(cases)
+        and all(choice.cap_rps >= choice.rate_rps for choice in problem.choices)
+    )
+
+
+def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> _Plan | None:
+    counts = counts_of(problem, gpus)
+    if counts is None:
+        return None
+    least = _longest(problem, counts.tenancies)
+    group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
+    case_of = {problem.request.models[case.model].name: number for number, case in enumerate(problem.cases)}
+    contents: dict[Content, int] = {}
+    for gpu in gpus:
+        for item in gpu.slices:
+            if item.tenants:
+                cases = sorted({case_of[tenant.model] for tenant in item.tenants})
+                content = (group_of[gpu.id], item.profile), tuple((case, least[case]) for case in cases)
+                contents[content] = contents.get(content, 0) + 1
+    return _Plan(level, counts.layouts, contents, least)
+
+
+def list_options(problem: Problem) -> dict[int, list[float]]:
+    """By case the least shares, rising, at which a better point of some pool comes into reach."""
+    by_case: dict[int, list[tuple[float, float, Pool]]] = {}
+    for choice in problem.choices:
+        entry = latency_part(problem, choice), -choice.rate_rps, (choice.group, choice.profile)
+        by_case.setdefault(choice.case, []).append(entry)
+    options: dict[int, list[float]] = {}
+    for case, entries in by_case.items():
+        best: dict[Pool, float] = {}
+        for least, negative_rate, pool in sorted(entries):
+            if -negative_rate > best.get(pool, 0.0) and least <= 1 + TOLERANCE:
+                best[pool] = -negative_rate
+                options.setdefault(case, []).append(least)
+    return {case: sorted(set(parts)) for case, parts in options.items()}
+
+
+@dataclass
+class _Search:
+    """The best plan so far, and programs around it."""
+
+    problem: Problem
+    bound: float
+    best: _Plan
+    hints: Mapping[int, float]
+    options: dict[int, list[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = list_options(self.problem)
+
+    def run(self, deadline: float) -> None:
+        """Solve programs until the deadline, the bound, or too many without a better plan."""
+        failures, turns = 0, self._turns(random.Random(0))
+        while failures < MAX_FAILURES and time.perf_counter() < deadline:
+            if self.best.level >= self.bound * (1 - TOLERANCE):
+                return
+            plan = self._solve(next(turns), min(STEP_S, deadline - time.perf_counter()))
+            if plan is not None and plan.level > self.best.level * (1 + LEAST_GAIN):
+                self.best, failures = plan, 0
+            else:
+                failures += 1
+
+    def _turns(self, draw: random.Random) -> Iterator[dict[int, list[float]]]:
+        """Options by case for one program after the other: first those of the best plan and the hints."""
+        cases = sorted(self.options)
+        yield self._kept()
+        yield {case: [self.hints.get(case, parts[0])] for case, parts in self._kept().items()}
+        yield {case: sorted({*parts, self.hints.get(case, parts[0])}) for case, parts in self._kept().items()}
+        while True:
+            for nearby, count in zip((False, True), FREE_MODELS, strict=True):
+                options = self._kept()
+                for case in draw.sample(cases, min(count, len(cases))):
+                    every = self.options[case]
+                    at = max(
+                        (place for place, part in enumerate(every) if part <= options[case][0]), default=0
+                    )
+                    others = (
+                        every[max(0, at - NEARBY) : at + NEARBY + 1]
+                        if nearby
+                        else draw.sample(every, min(RANDOM, len(every)))
+                    )
+                    options[case] = sorted({options[case][0], *others})
+                yield options
+
+    def _kept(self) -> dict[int, list[float]]:
+        return {case: [self.best.least.get(case, every[0])] for case, every in self.options.items()}
+
+    def _solve(self, options: Mapping[int, list[float]], seconds: float) -> _Plan | None:
+        program = _ContentProgram(self.problem, options, LEVEL_SCALE / self.bound)
+        if not program.contents or len(program.contents) > MAX_CONTENTS:
+            return None
+        try:
+            solution = program.rows.solve(
+                seconds, start=program.values_of(self.best), relative_gap=RELATIVE_GAP
+            )
+        except ProgramRejected:
+            return None
+        return program.read(solution.values.tolist()) if len(solution.values) else None
+
+
+class _ContentProgram:
+    """The program for some options of each case."""
+
+    def __init__(self, problem: Problem, options: Mapping[int, list[float]], scale: float) -> None:
+        self.problem, self.options, self.scale = problem, options, scale
+        self.rows = RowProgram()
+        self.layouts = add_layout_columns(self.rows, problem, INF, 1.0, minimised=False)
+        self.chosen: dict[tuple[int, float], int] = {}
+        self.contents: dict[int, tuple[Pool, tuple[_Tenant, ...]]] = {}
+        self.rates: dict[int, list[tuple[int, float]]] = {case: [] for case in options}
+        for case, parts in options.items():
+            if len(parts) > 1:
+                first = self.rows.add_columns([0.0] * len(parts), [1.0] * len(parts))
+                self.rows.add_row(-INF, 1.0, range(first, first + len(parts)), [1.0] * len(parts))
+                self.chosen.update({(case, part): first + place for place, part in enumerate(parts)})
+        for pool in sorted({(choice.group, choice.profile) for choice in problem.choices}):
+            self._add_pool(pool)
+        self._add_models()
+
+    def values_of(self, plan: _Plan) -> dict[int, float]:
+        """The whole numbers of the program for a plan."""
+        values = {column: float(plan.layouts.get(key, 0)) for key, column in self.layouts.items()}
+        for column, (pool, tenants) in self.contents.items():
+            values[column] = float(plan.contents.get((pool, _names(tenants)), 0))
+        values.update(
+            {column: float(plan.least.get(case) == part) for (case, part), column in self.chosen.items()}
+        )
+        return values
+
+    def read(self, values: Sequence[float]) -> _Plan:
+        """The plan of a solution."""
+        contents: dict[Content, int] = {}
+        least: dict[int, float] = {}
+        tenants: set[int] = set()
+        for column, (pool, content) in self.contents.items():
+            if count := round(values[column]):
+                contents[pool, _names(content)] = count
+                least.update(_names(content))
+                tenants.update(tenant.choice for tenant in content)
+        layouts = {key: round(values[column]) for key, column in self.layouts.items()}
+        level = values[self.level] / self.scale
+        return _Plan(level, {key: n for key, n in layouts.items() if n}, contents, least, frozenset(tenants))
+
+    def _add_pool(self, pool: Pool) -> None:
+        group = self.problem.groups[pool[0]]
+        slices = max(layout.usable_counts.get(pool[1], 0) for layout in group.layouts)
+        most = float(slices * len(group.gpu_ids))
+        columns: list[int] = []
+        by_option: dict[tuple[int, float], list[int]] = {}
+        for tenants in self._list_contents(pool, self._tenants_of(pool)):
+            if len(self.contents) > MAX_CONTENTS:
+                return
+            column = self.rows.add_columns([0.0], [most])
+            columns.append(column)
+            self.contents[column] = pool, tenants
+            spare = max(0.0, 1 - sum(tenant.least for tenant in tenants))
+            shares = self.rows.add_columns([0.0] * len(tenants), [most] * len(tenants))
+            self.rows.continuous.update(range(shares, shares + len(tenants)))
+            row = [*range(shares, shares + len(tenants)), column]
+            self.rows.add_row(-INF, 0.0, row, [1.0] * len(tenants) + [-spare])
+            for share, tenant in enumerate(tenants, shares):
+                terms = (column, tenant.rate_rps * tenant.least), (share, tenant.rate_rps)
+                self.rates[tenant.case] += terms
+                if (tenant.case, tenant.least) in self.chosen:
+                    by_option.setdefault((tenant.case, tenant.least), []).append(column)
+        supply = [(c, n) for c, n in slices_per_column(self.problem, pool, self.layouts).items() if n]
+        row = [*columns, *(column for column, _ in supply)]
+        self.rows.add_row(-INF, 0.0, row, [1.0] * len(columns) + [-count for _, count in supply])
+        for option, using in by_option.items():
+            self.rows.add_row(-INF, 0.0, [*using, self.chosen[option]], [1.0] * len(using) + [-most])
+
+    def _tenants_of(self, pool: Pool) -> list[_Tenant]:
+        """The best tenancy of every option on the pool, by case."""
+        size = self.problem.slice_memory_gib(*pool)
+        tenants: list[_Tenant] = []
+        for case, parts in sorted(self.options.items()):
+            for part in parts:
+                fitting = [
+                    (choice.rate_rps, number)
+                    for number, choice in enumerate(self.problem.choices)
+                    if (choice.case, choice.group, choice.profile) == (case, *pool)
+                    and latency_part(self.problem, choice) <= part
+                ]
+                if fitting:
+                    rate, number = max(fitting)
+                    choice = self.problem.choices[number]
+                    memory = size if choice.needs_own_slice else choice.memory_gib
+                    tenants.append(_Tenant(case, part, number, rate, memory))
+        return tenants
+
+    def _list_contents(self, pool: Pool, tenants: Sequence[_Tenant]) -> Iterator[tuple[_Tenant, ...]]:
+        """Sets of tenants of different models that fit on a slice together."""
+        size = self.problem.slice_memory_gib(*pool)
+        most = self.problem.request.max_tenants_per_slice or len(self.options)
+        alone = {tenant for tenant in tenants if self.problem.choices[tenant.choice].needs_own_slice}
+        stack: list[tuple[int, tuple[_Tenant, ...]]] = [(0, ())]
+        while stack:
+            first, content = stack.pop()
+            share = sum(tenant.least for tenant in content)
+            memory = sum(tenant.memory_gib for tenant in content)
+            for place in range(first, len(tenants)):
+                tenant = tenants[place]
+                if content and (tenant.case == content[-1].case or tenant in alone):
+                    continue
+                if share + tenant.least > 1 + TOLERANCE or memory + tenant.memory_gib > size * (
+                    1 + TOLERANCE
+                ):
+                    continue
+                yield (*content, tenant)
+                if tenant not in alone and len(content) + 1 < most:
+                    stack.append((place + 1, (*content, tenant)))
+
+    def _add_models(self) -> None:
+        self.level = self.rows.add_columns([-1.0], [INF])
+        self.rows.continuous.add(self.level)
+        for case, terms in self.rates.items():
+            spec = self.problem.request.models[self.problem.cases[case].model]
+            unit = unit_rps(spec) / self.scale
+            columns, rates = [column for column, _ in terms], [rate / unit for _, rate in terms]
+            self.rows.add_row(0.0, INF, [*columns, self.level], [*rates, -1.0])
+            if spec.min_throughput_rps:
+                self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
+            if spec.cap_at_demand:
+                self.rows.upper[self.level] = min(self.rows.upper[self.level], spec.demand_rps / unit)
+
+
+def _names(tenants: Sequence[_Tenant]) -> tuple[tuple[int, float], ...]:
+    return tuple((tenant.case, tenant.least) for tenant in tenants)
