@@ -68,6 +68,9 @@ class _Tenant:
     memory_gib: float
 
 
+_Points = dict[Pool, dict[int, list[tuple[float, float, int]]]]
+"""By pool and case the least share, the requests/s and the index of every choice there."""
+
 Content = tuple[Pool, tuple[tuple[int, float], ...]]
 """A pool, and the cases there with their least shares."""
 
@@ -168,17 +171,31 @@ class _Search:
     best: _Plan
     hints: Mapping[int, float]
     options: dict[int, list[float]] = field(init=False)
+    points: _Points = field(init=False)
 
     def __post_init__(self) -> None:
-        self.options = list_options(self.problem)
+        self.options, self.points = list_options(self.problem), {}
+        for number, choice in enumerate(self.problem.choices):
+            point = latency_part(self.problem, choice), choice.rate_rps, number
+            self.points.setdefault((choice.group, choice.profile), {}).setdefault(choice.case, []).append(
+                point
+            )
 
     def run(self, deadline: float) -> None:
         """Solve programs until the deadline, the bound, or too many without a better plan."""
-        failures, turns = 0, self._turns(random.Random(0))
+        failures, tried, turns = 0, 0, self._turns(random.Random(0))
         while failures < MAX_FAILURES and time.perf_counter() < deadline:
             if self.best.level >= self.bound * (1 - TOLERANCE):
                 return
-            plan = self._solve(next(turns), min(STEP_S, deadline - time.perf_counter()))
+            program = _ContentProgram(self.problem, self.points, next(turns), LEVEL_SCALE / self.bound)
+            if len(program.contents) > MAX_CONTENTS:
+                if not tried:
+                    # Those of the best plan alone are too many already.
+                    return
+                failures += 1
+                continue
+            tried += 1
+            plan = self._solve(program, min(STEP_S, deadline - time.perf_counter()))
             if plan is not None and plan.level > self.best.level * (1 + LEAST_GAIN):
                 self.best, failures = plan, 0
             else:
@@ -209,10 +226,7 @@ class _Search:
     def _kept(self) -> dict[int, list[float]]:
         return {case: [self.best.least.get(case, every[0])] for case, every in self.options.items()}
 
-    def _solve(self, options: Mapping[int, list[float]], seconds: float) -> _Plan | None:
-        program = _ContentProgram(self.problem, options, LEVEL_SCALE / self.bound)
-        if not program.contents or len(program.contents) > MAX_CONTENTS:
-            return None
+    def _solve(self, program: _ContentProgram, seconds: float) -> _Plan | None:
         try:
             solution = program.rows.solve(
                 seconds, start=program.values_of(self.best), relative_gap=RELATIVE_GAP
@@ -225,8 +239,10 @@ class _Search:
 class _ContentProgram:
     """The program for some options of each case."""
 
-    def __init__(self, problem: Problem, options: Mapping[int, list[float]], scale: float) -> None:
-        self.problem, self.options, self.scale = problem, options, scale
+    def __init__(
+        self, problem: Problem, points: _Points, options: Mapping[int, list[float]], scale: float
+    ) -> None:
+        self.problem, self.points, self.options, self.scale = problem, points, options, scale
         self.rows = RowProgram()
         self.layouts = add_layout_columns(self.rows, problem, INF, 1.0, minimised=False)
         self.chosen: dict[tuple[int, float], int] = {}
@@ -237,7 +253,7 @@ class _ContentProgram:
                 first = self.rows.add_columns([0.0] * len(parts), [1.0] * len(parts))
                 self.rows.add_row(-INF, 1.0, range(first, first + len(parts)), [1.0] * len(parts))
                 self.chosen.update({(case, part): first + place for place, part in enumerate(parts)})
-        for pool in sorted({(choice.group, choice.profile) for choice in problem.choices}):
+        for pool in sorted(points):
             self._add_pool(pool)
         self._add_models()
 
@@ -273,6 +289,7 @@ class _ContentProgram:
         by_option: dict[tuple[int, float], list[int]] = {}
         for tenants in self._list_contents(pool, self._tenants_of(pool)):
             if len(self.contents) > MAX_CONTENTS:
+                # Not solved.
                 return
             column = self.rows.add_columns([0.0], [most])
             columns.append(column)
@@ -297,14 +314,9 @@ class _ContentProgram:
         """The best tenancy of every option on the pool, by case."""
         size = self.problem.slice_memory_gib(*pool)
         tenants: list[_Tenant] = []
-        for case, parts in sorted(self.options.items()):
-            for part in parts:
-                fitting = [
-                    (choice.rate_rps, number)
-                    for number, choice in enumerate(self.problem.choices)
-                    if (choice.case, choice.group, choice.profile) == (case, *pool)
-                    and latency_part(self.problem, choice) <= part
-                ]
+        for case, points in sorted(self.points[pool].items()):
+            for part in self.options.get(case, ()):
+                fitting = [(rate, number) for least, rate, number in points if least <= part]
                 if fitting:
                     rate, number = max(fitting)
                     choice = self.problem.choices[number]
