@@ -69,7 +69,10 @@ COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 PRICE_SHARE = 0.15
 """Part of the remaining time for refuting levels by prices."""
 
-CONTENT_SHARE = 0.7
+SMALL_FLEET = 16
+"""GPUs up to which levels after the first are relaxed once a plan reaches that one."""
+
+CONTENT_SHARE = 0.8
 """Part of the remaining time for changing what stands together on slices."""
 
 DIVE_SHARE = 0.3
@@ -113,8 +116,10 @@ def plan_fractional(
         value_bound = shares.bound * (1 + TOLERANCE)
     plans = [] if initial is None else [initial]
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
-    # All levels are worth their time only where a plan reaches the first one.
-    for first_only in (True, False) if goal_of(problem.request).fair else (False,):
+    # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
+    # relaxed, and packed better.
+    small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
+    for first_only in (True, False) if small and goal_of(problem.request).fair else (False,):
         try:
             formulation = replace(
                 build(problem, "pooled", until=build_deadline(deadline)), value_bound=value_bound
@@ -191,8 +196,8 @@ class _SearchSteps:
     fixed_problems: dict[tuple[FleetEntry, ...], Problem]
     first_only: bool
     """Whether the relaxation has no more than the first level."""
-    counted: frozenset[int] = frozenset()
-    """Choices that have tenancies in the best counts."""
+    counted: list[TenancyCounts] = field(default_factory=list)
+    """The best counts, last those that let each tenancy have the share of its own latency."""
     pooled_bound: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -207,8 +212,8 @@ class _SearchSteps:
         """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
         self._pack_relaxation()
         for step in (
-            self._price_levels, self._count_tenancies, self._plan_exclusive, self._dive, self._change_contents,
-            self._solve_fixed_layouts,
+            self._price_levels, self._count_tenancies, self._solve_counts, self._plan_exclusive, self._dive,
+            self._change_contents, self._solve_fixed_layouts,
         ):  # fmt: skip
             if self.plans and self._best().status == "optimal":
                 return self._result()
@@ -268,7 +273,7 @@ class _SearchSteps:
         return equal(reached_levels(self._best().objective)[0], self.pooled_bound)
 
     def _count_tenancies(self) -> None:
-        """Count tenancies by pool, then search the concrete model of these layouts and tenants."""
+        """Count tenancies by pool: a bound, and layouts and tenants to search."""
         # The scale of levels: what was priced since is no better one.
         known = self.pooled_bound
         if known is None:
@@ -285,10 +290,13 @@ class _SearchSteps:
             longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
             joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
         self.details["counted"], self.details["counted_value"] = counts.status, counts.value
-        self.counted = counts.tenants
+        self.counted = [counts] if joint is None else [joint, counts]
+
+    def _solve_counts(self) -> None:
+        """Search the concrete model of the counted layouts and tenants, then with further points."""
         for nearby in (False, True):
-            for item in (joint, counts):
-                if item is not None and self._solve_counted(item, nearby=nearby):
+            for item in self.counted:
+                if self._solve_counted(item, nearby=nearby):
                     return
 
     def _tighten(self, bound: float) -> None:
@@ -386,7 +394,8 @@ class _SearchSteps:
         self.progress(0.6, "Changing slices")
         with self.watch.searching():
             until = partial_deadline(self.deadline, CONTENT_SHARE)
-            better = better_contents(problem, best, bound, until, hints=self.counted)
+            hints = self.counted[-1].tenants if self.counted else ()
+            better = better_contents(problem, best, bound, until, hints)
         if better is None:
             return
         self.details["contents"] = better.value
