@@ -131,6 +131,8 @@ def stops(out: Path, folder: Path, steps: int) -> None:
     found: dict[str, list[float]] = {"async": [], "sync": []}
     for inputs, targets in loop:
         loop.backward(client.get_loss(loop.model(*inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
         if loop.step < 2 or loop.step == steps:
             continue
         loop.checkpointer.wait()

@@ -20,11 +20,13 @@ from torchsplit_core.training.fitted_strategy import fit_to_world_sizes, run_str
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, parse_shares
+from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
 from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
 SAMPLE, FILE = "A sample", "A file of yours"
 MANUAL_STRATEGY = "Choices made here"
+NO_SCHEDULE = "None"
 SHARDS = ("none", "zero1", "zero2", "fsdp")
 OPTIMIZERS = ("adamw", "sgd")
 """Of the clients of the samples."""
@@ -135,7 +137,26 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
         "stages.",
     )  # fmt: skip
     below_shares = st.container()
-    beside = {"--processes": below_processes, "--shares": below_shares, "--balance": below_shares}
+    left, middle, right = st.columns(3, vertical_alignment="bottom")
+    form["schedule"] = left.selectbox(
+        "Schedule", (NO_SCHEDULE, *SCHEDULES), key="run-schedule",
+        help="How the learning rate goes on from the optimizer's: to 0 at the last step evenly or along half a cosine.",
+    )  # fmt: skip
+    form["warmup"] = int(
+        middle.number_input(
+            "Warm-up steps", 0, 10**9, 0, key="run-warmup", disabled=form["schedule"] == NO_SCHEDULE,
+            help="Steps for which the learning rate rises first.",
+        )
+    )  # fmt: skip
+    form["clip"] = right.number_input(
+        "Clip norm", 0.0, None, None, key="run-clip", placeholder="No limit",
+        help="The most that the 2-norm of a step's gradients may be.",
+    )  # fmt: skip
+    below_update = st.container()
+    beside = {
+        "--processes": below_processes, "--shares": below_shares, "--balance": below_shares,
+        "--warmup-steps": below_update, "--clip-norm": below_update,
+    }  # fmt: skip
     try:
         return parse_settings(workspace, form)
     except InputFault as fault:
@@ -145,9 +166,8 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
 
 def _in_words_of_the_form(fault: InputFault) -> str:
     """A refusal of the command line, its options by the names of their fields."""
-    return re.sub(
-        r"--(processes|shares|balance|candidate)\b", lambda match: match[1].capitalize(), str(fault)
-    )
+    text = str(fault).replace("--warmup-steps", "Warm-up steps").replace("--clip-norm", "Clip norm")
+    return re.sub(r"--(processes|shares|balance|candidate)\b", lambda match: match[1].capitalize(), text)
 
 
 def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrategy, RunOptions]:
@@ -160,9 +180,18 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
     else:
         outcome = read(workspace, "strategy", form["strategy"])
         chosen = run_strategy_of(outcome, form["candidate"] or 1, form["precision"])
+    schedule = form.get("schedule", NO_SCHEDULE)
+    named = None if schedule == NO_SCHEDULE else schedule
+    if named and form["warmup"] > form["steps"]:
+        raise InputFault(
+            "--warmup-steps",
+            f"is {form['warmup']}, above the {form['steps']} steps of the run",
+            f"Give at most {form['steps']}.",
+        )
     options = RunOptions(
         steps=form["steps"], checkpoint_every=form["every"], shares=parse_shares(form.get("shares")),
         balance=form.get("balance", False),
+        update=UpdateOptions(form.get("clip"), named, form["warmup"] if named else 0),
     )  # fmt: skip
     return fit_to_world_sizes(chosen, options, (form["processes"],)), options
 

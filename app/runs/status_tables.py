@@ -41,7 +41,7 @@ EVENT_SEVERITY = {
     "rank_lost": "bad", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "not_finite": "bad",
     "restarted": "change", "scaled": "change", "resumed": "change", "stopped": "change", "finished": "good",
     "checkpoint": "good", "layers_moving": "change", "layers_moved": "change", "layers_back": "change",
-    "layers_stay": "bad",
+    "layers_stay": "bad", "warning": "change",
 }  # fmt: skip
 """How severe the kinds of events are; other kinds are plain."""
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'

@@ -24,6 +24,8 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
     (["sample:bert", "--strategy", STRATEGY, "--shares", "3:1"], "numbers with commas between"),
     (["sample:bert", "--strategy", STRATEGY, "--steps", "0"], "--steps"),
     (["sample:bert", "--strategy", STRATEGY, "--keep", "0"], "--keep"),
+    (["sample:bert", "--strategy", STRATEGY, "--clip-norm", "-1"], "--clip-norm: is -1, not a positive"),
+    (["sample:bert", "--strategy", STRATEGY, "--warmup-steps", "3"], "is 3, but there is no schedule"),
     ([f"{__file__}:client", "--strategy", STRATEGY], "it is not trusted"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_one_message(given, message, tmp_path, stderr_of):

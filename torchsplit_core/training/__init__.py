@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from torchsplit_core.training.launch import train
     from torchsplit_core.training.loop import TrainingRun
     from torchsplit_core.training.run_folder import RunFolder
+    from torchsplit_core.training.updates.schedules import schedule_of
     from torchsplit_core.training.user_loop import prepare
 
-__all__ = ["RunFolder", "TrainingRun", "fit_to_world_size", "prepare", "run_strategy_of", "train"]
+__all__ = [
+    "RunFolder",
+    "TrainingRun",
+    "fit_to_world_size",
+    "prepare",
+    "run_strategy_of",
+    "schedule_of",
+    "train",
+]
 
 __getattr__ = on_demand(
     __name__,
@@ -27,6 +36,7 @@ __getattr__ = on_demand(
         "launch": "train",
         "fitted_strategy": "fit_to_world_size run_strategy_of",
         "loop": "TrainingRun",
+        "updates.schedules": "schedule_of",
         "user_loop": "prepare",
     },
 )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
+RUN_STATE = "run"
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
@@ -55,13 +56,23 @@ class AsyncCheckpointer:
         self.last_duration_s = 0.0
         """Seconds that the last checkpoint took; 0 before the first."""
 
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
-        """Copy the state and write it while the run goes on; first waits for the previous checkpoint."""
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        manifest: Manifest,
+        run_state: Mapping[str, str],
+    ) -> None:
+        """Copy the state and write it while the run goes on; first waits for the previous checkpoint.
+
+        `run_state`: what else the run goes on from, as text by name.
+        """
         self.wait()
         began = time.perf_counter()
         partial = self.checkpoints.partial_folder(manifest.step)
         written = dcp.async_save(
-            state_of(model, optimizer) | {"random": {str(self.rank): _random_state()}},
+            state_of(model, optimizer)
+            | {"random": {str(self.rank): _random_state()}, RUN_STATE: dict(run_state)},
             checkpoint_id=partial,
             process_group=self.group,
         )
@@ -126,8 +137,8 @@ def _local_entries(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any
 
 def load_checkpoint(
     path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer, random_rank: int
-) -> None:
-    """Load a checkpoint into this process's part of the model and the optimizer.
+) -> dict[str, str]:
+    """Load a checkpoint into this process's part of the model and the optimizer; returns the `run_state` of its save.
 
     The random state is restored if the run has as many ranks as the checkpoint, otherwise seeded by the run's seed and
     the step. `random_rank`: the rank whose random state this one uses; ranks that compute the same share it. Raises
@@ -138,8 +149,14 @@ def load_checkpoint(
     same = manifest.world_size == dist.get_world_size()
     if same:
         state["random"] = {str(random_rank): _random_state()}
+    reader = SafeReader(path)
+    entries = [
+        name for name in reader.read_metadata().state_dict_metadata if name.startswith(f"{RUN_STATE}.")
+    ]
+    # A checkpoint of an earlier version has none.
+    state |= {RUN_STATE: {name.removeprefix(f"{RUN_STATE}."): "" for name in entries}} if entries else {}
     try:
-        dcp.load(state, storage_reader=SafeReader(path), planner=SafePlanner())
+        dcp.load(state, storage_reader=reader, planner=SafePlanner())
     except CheckpointException as error:
         for failure, _ in error.failures.values():
             if isinstance(failure, InputFault):
@@ -165,6 +182,7 @@ def load_checkpoint(
             ) from error
     else:
         seed_all(manifest.seed + manifest.step, random_rank)
+    return dict(state.get(RUN_STATE, {}))
 
 
 def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:

@@ -117,6 +117,7 @@ def train(
         last["loss"] if last else None,
         restarts,
         validation.metrics if last and validation and validation.step == last["step"] else {},
+        run.last_warnings(),
     )
 
 

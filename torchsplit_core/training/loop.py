@@ -3,6 +3,8 @@
     run = prepare(model, optimizer, loader, strategy, "RUN")
     for inputs, targets in run:
         run.backward(loss_of(run.model(*inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
 
 It runs in one process or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
 """
@@ -10,6 +12,7 @@ It runs in one process or in each process of `torchrun`; `torchsplit train` does
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -55,6 +58,8 @@ from torchsplit_core.training.rebalance.step_report import RankReport, all_gathe
 from torchsplit_core.training.resume import Resumption
 from torchsplit_core.training.run_folder import MAKE_ROOM, RunFolder
 from torchsplit_core.training.sampling import sample_position
+from torchsplit_core.training.updates.schedules import choose_schedule, length_warning
+from torchsplit_core.training.updates.update import WeightUpdate
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import SHARDED
@@ -64,7 +69,8 @@ if TYPE_CHECKING:
 
 
 class TrainingRun:
-    """Iterate to get this rank's batches; call `backward(mean_loss)` once for each.
+    """Iterate to get this rank's batches; for each call `backward(mean_loss)`, then `optimizer.step()` and
+    `zero_grad()`, which act on the last batch of a step alone.
 
     The gradients of a step are those of the mean over all its samples, however these are divided. `model` and
     `optimizer` are the given ones, divided over the ranks. `step` counts completed steps, including those before a
@@ -85,6 +91,7 @@ class TrainingRun:
         context_plan: Mapping[str, Any] | None = None,
         expert_plan: Sequence[str] | None = None,
         unused_weights: bool = False,
+        scheduler: Any = None,
         heartbeat: Callable[[str, int], None] | None = None,
         began_s: float | None = None,
     ) -> None:
@@ -137,6 +144,16 @@ class TrainingRun:
             for key, weight in model.named_parameters()
         }
         self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
+        scheduler, self._schedule_facts = choose_schedule(
+            self.optimizer, options.update, scheduler, self.last_step, folder.facts()
+        )
+        self.update = WeightUpdate(
+            self.optimizer,
+            optimizer,
+            scheduler,
+            options.update.clip_norm,
+            mesh["pipeline"].get_group() if choices.pipeline > 1 else None,
+        )
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
         self._group = dist.new_group(backend="gloo")
@@ -148,6 +165,7 @@ class TrainingRun:
         )
         self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = 0, False, True
         self._loss_sum = 0.0
+        self._reports: list[RankReport] = []
         self._step_samples = self._rank_samples = 0
         self._memory_bytes = 0
         self._checkpoint_requested = False
@@ -158,7 +176,15 @@ class TrainingRun:
         resumption = Resumption(
             folder, self.checkpoints, self.digest, self._facts(), self._notes(tensor_plan)
         )
-        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group, random_rank)
+        self.step, run_state = resumption.resume(
+            self.model, local_optimizer(self.optimizer), self._group, random_rank
+        )
+        if self.step:
+            self.update.load(run_state)
+        if words := length_warning(self._schedule_facts, self.last_step):
+            self._log_event("warning", words, 0)
+            if self.rank == 0:
+                warnings.warn(words, stacklevel=2)
         self._tensor_group = mesh["tensor"].get_group() if choices.tensor > 1 else None
         """None once the first step has shown that the group's ranks agree."""
         self.checkpointer.newest = self.step or None
@@ -212,6 +238,8 @@ class TrainingRun:
             "choices": asdict(self.strategy.choices),
             "precision": self.strategy.job.precision,
             "optimizer": type(self.optimizer).__name__,
+            **self._schedule_facts,
+            "clip_norm": self.options.update.clip_norm,
             "device": str(self.device),
             "backend": str(dist.get_backend()),
             "torch_version": torch.__version__,
@@ -239,6 +267,8 @@ class TrainingRun:
         if self.pipeline is None:
             for inputs, targets in self:
                 self.backward(loss_of(self.model(*inputs), targets))
+                if self._is_last_micro_batch:
+                    self.update.apply()
             return
         while self.step < self.last_step:
             began = self._begin_step()
@@ -253,7 +283,8 @@ class TrainingRun:
             self.reporter.record_phases("waiting for stages", self.pipeline.seconds)
             self.rebalancer.record(sum(self.pipeline.seconds.values()))
             self.reporter.blocks_s = self.pipeline.local_blocks()
-            self._end_step()
+            self._complete_gradients()
+            self.update.apply()
             self._finish_step(began)
             if self._migration and self._migration.start_pending(self.step, self.save):
                 self.repartition = True
@@ -297,10 +328,15 @@ class TrainingRun:
         self.rebalancer.begin(step=True)
         self._loss_sum, self._step_samples = 0.0, len(self.batches.indices(self.step))
         self._rank_samples = 0
+        self.update.begin(self._count_step)
         return began
 
+    def _count_step(self) -> None:
+        """The optimizer has taken the step."""
+        self.step += 1
+
     def backward(self, loss: torch.Tensor) -> None:
-        """Back-propagate the mean loss of the last batch; after a step's last micro-batch, run the optimizer.
+        """Back-propagate the mean loss of the last batch; after a step's last one, complete and clip the gradients.
 
         Raises InputFault if the loss or a gradient of the step is not finite; that step changes nothing.
         """
@@ -317,21 +353,22 @@ class TrainingRun:
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
+        self.update.add_gradients()
         self.reporter.record_phase("backward")
         if self._is_last_micro_batch:
-            self._end_step()
+            self._complete_gradients()
         else:
             self.rebalancer.begin()
 
-    def _end_step(self) -> None:
-        """Complete the gradients, exchange the ranks' reports, and run the optimizer."""
+    def _complete_gradients(self) -> None:
+        """Complete the gradients of a step and clip them, and exchange the ranks' reports."""
         self._heartbeat("sum of the losses", self.step)
         if self._average:
             self._average.finish()
         if self._tensor_group:
             check_replicated_gradients(self.model, self._tensor_group, name_in_model)
             self._tensor_group = None
-        reports = self._gather_reports()
+        reports = self._reports = self._gather_reports()
         # Ranks of a tensor group have the same samples, ranks of a context group parts of the same samples; in a
         # pipeline only the last stage knows the loss.
         choices = self.strategy.choices
@@ -339,11 +376,7 @@ class TrainingRun:
         self._memory_bytes = int(max(report.peak_bytes for report in reports))
         self.reporter.record_phase("agreement")
         self._heartbeat("optimizer", self.step)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.reporter.record_phase("optimizer")
-        self.step += 1
-        self.rebalancer.after_step(self.step, reports, self.last_step - self.step)
+        self.update.complete(self.model)
 
     def _log_event(self, kind: str, words: str, rank: int | None) -> None:
         """Log an event that all ranks know; only the first rank writes it."""
@@ -388,11 +421,20 @@ class TrainingRun:
         )
 
     def _finish_step(self, began: float) -> None:
+        self.reporter.record_phase("optimizer")
+        if not self.update.end():
+            raise InputFault(
+                "the training loop",
+                f"did not call optimizer.step() in step {self.step + 1}",
+                "Call it after run.backward(loss) in each turn of the loop; it acts once a step.",
+            )
+        self.rebalancer.after_step(self.step, self._reports, self.last_step - self.step)
         if self.rank == 0:
             seconds = time.perf_counter() - began
             self.folder.add_step(
-                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
-            )
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes,
+                self.update.figures(),
+            )  # fmt: skip
             if words := self._step_check.add(seconds, self.reporter.step_phases()):
                 self.folder.log_event("step_time", words, 0)
         if (
@@ -421,7 +463,9 @@ class TrainingRun:
             model_sha256=self.digest,
             torch_version=torch.__version__,
         )
-        self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest)
+        with self.update.outside():
+            run_state = self.update.state()
+            self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest, run_state)
 
     def barrier(self) -> None:
         """Wait until all ranks have called this."""

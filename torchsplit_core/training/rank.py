@@ -29,6 +29,7 @@ from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_la
 from torchsplit_core.training.process_group import Address, join_process_group
 from torchsplit_core.training.rebalance.overrides import fit_attempt
 from torchsplit_core.training.run_folder import RunFolder
+from torchsplit_core.training.sampling import steps_per_epoch
 from torchsplit_core.training.validation import can_validate
 from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -108,6 +109,13 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
     # The first rank's reading counts for all: another node may be writing the file.
     dist.broadcast_object_list(fitted, src=0)
     strategy, options = fitted[0]
+    scheduler = None
+    if hasattr(client, "get_scheduler") and options.update.schedule is None:
+        steps = folder.facts().get("schedule_steps") or options.steps
+        with foreign_code("get_scheduler()"):
+            scheduler = client.get_scheduler(
+                optimizer, steps or steps_per_epoch(len(data), strategy.job.global_batch)
+            )
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
         model, optimizer, DataLoader(data, sampler=sampler(data)),
@@ -117,6 +125,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         context_plan=getattr(client, "context_plan", None),
         expert_plan=getattr(client, "expert_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
+        scheduler=scheduler,
         heartbeat=heartbeat,
         began_s=began_s,
     )  # fmt: skip

@@ -15,7 +15,9 @@ from torchsplit_core.training.async_checkpoint import check_model, load_checkpoi
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
 
-FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
+FIXED = (
+    "source", "global_batch", "seed", "shuffled", "samples", "schedule", "warmup_steps", "schedule_steps",
+)  # fmt: skip
 """Facts that must not change when a run is resumed."""
 
 
@@ -31,8 +33,9 @@ class Resumption:
 
     def resume(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup, random_rank: int
-    ) -> int:
-        """Load the newest complete checkpoint, if any; returns the step to go on from. Raises InputFault on every rank.
+    ) -> tuple[int, dict[str, str]]:
+        """Load the newest complete checkpoint, if any; returns the step to go on from, and what else the run had saved
+        there. Raises InputFault on every rank.
 
         `random_rank`: the rank whose random state this one uses, as for `load_checkpoint`.
         """
@@ -41,14 +44,14 @@ class Resumption:
         dist.broadcast_object_list(checkpoint, src=0, group=group)
         if isinstance(checkpoint[0], InputFault):
             raise checkpoint[0]
-        step = 0
+        step, run_state = 0, dict[str, str]()
         if checkpoint[0] is not None:
             path, manifest = checkpoint[0]
-            load_checkpoint(path, manifest, model, optimizer, random_rank)
+            run_state = load_checkpoint(path, manifest, model, optimizer, random_rank)
             step = int(manifest.step)
         if first:
             self.restart_at(step)
-        return step
+        return step, run_state
 
     def newest_checkpoint(self) -> tuple[Path, Manifest] | InputFault | None:
         """The checkpoint to resume from (None: start at step 1), or the fault that prevents resuming."""

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
@@ -150,10 +150,14 @@ class RunFolder:
         """Write run.json. Raises InputFault if one of the `fixed` facts differs from what the run began with."""
         before = self.facts()
         for name in fixed:
-            if before and before.get(name) != facts[name]:
+            # What an earlier version did not know, it did not do.
+            if before and (was := before.get(name)) != facts[name] and (was or facts[name]):
+                now, then = (
+                    "none" if value is None else quoted(value) for value in (facts[name], before.get(name))
+                )
                 raise InputFault(
                     f"{self.path.name}: {name.replace('_', ' ')}",
-                    f"is {quoted(facts[name])}, but the run began with {quoted(before.get(name))}",
+                    f"is {now}, but the run began with {then}",
                     "Give what it began with, or start another run.",
                 )
         replace_file(self.path / RUN, json.dumps(facts, indent=1) + "\n")
@@ -190,10 +194,29 @@ class RunFolder:
                 file=sys.stderr,
             )
 
+    def last_warnings(self) -> tuple[str, ...]:
+        """The words of the events of kind `warning` since the last attempt began."""
+        path, words = self.path / EVENTS, list[str]()
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
+                event = json.loads(line)
+                if event["kind"] in ("started", "resumed"):
+                    words.clear()
+                elif event["kind"] == "warning":
+                    words.append(str(event["words"]))
+        return tuple(words)
+
     def add_step(
-        self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
+        self,
+        step: int,
+        loss: float,
+        samples: int,
+        step_s: float,
+        world_size: int,
+        memory_bytes: int,
+        figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Append a step's line. Raises InputFault if it cannot be written."""
+        """Append a step's line, with further figures by name. Raises InputFault if it cannot be written."""
         line = {
             "step": step,
             "loss": loss,
@@ -201,6 +224,7 @@ class RunFolder:
             "step_s": round(step_s, 6),
             "world_size": world_size,
             "memory_bytes": memory_bytes,
+            **(figures or {}),
         }
         try:
             self._append(METRICS, line)

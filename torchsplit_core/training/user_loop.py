@@ -19,6 +19,7 @@ from torchsplit_core.training.process_group import join_process_group
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.strategy.updates import UpdateOptions
 
 _FOLDER_LOCKS = ExitStack()
 """Locks of the folders that this process writes to, held until it ends."""
@@ -37,6 +38,8 @@ def prepare(
     shares: tuple[float, ...] = (),
     balance: bool = False,
     seed: int = 0,
+    clip_norm: float | None = None,
+    scheduler: Any = None,
     tensor_plan: Mapping[str, str] | None = None,
     context_plan: Mapping[str, Any] | None = None,
     expert_plan: Sequence[str] | None = None,
@@ -47,7 +50,9 @@ def prepare(
     `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value. `loader`: its dataset
     must have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader
     shuffles. Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan`
-    the loader must give batches `(inputs, targets)`. Raises InputFault for what cannot be run.
+    the loader must give batches `(inputs, targets)`. `clip_norm`: the most that the 2-norm of a step's gradients may
+    be. `scheduler`: a schedule of this optimizer, kept in checkpoints; the loop calls its `step()`. Raises InputFault
+    for what cannot be run.
     """
     if not dist.is_initialized():
         join_process_group()
@@ -71,6 +76,8 @@ def prepare(
         model, optimizer, loader, fit_to_world_size(strategy, dist.get_world_size()), run_folder,
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
+            update=UpdateOptions(clip_norm),
         ),
         tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
+        scheduler=scheduler,
     )  # fmt: skip

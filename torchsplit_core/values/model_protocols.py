@@ -48,7 +48,8 @@ class TrainClient(Protocol):
     positional arguments without the batch, and what the loss compares with. Equal i give equal samples.
     `get_loss(outputs, targets)` returns a scalar tensor, the mean over the samples of a batch.
     `get_optimizer(parameters, kind)` returns a `torch.optim.Optimizer` over them; kind is `adamw` or `sgd`, as the
-    strategy has it.
+    strategy has it. With `get_scheduler(optimizer, steps)` it also has a schedule of the learning rate, stepped once a
+    step.
 
     A client may also offer `tensor_plan`, which module of the model is cut how in tensor parallelism: names with `*`
     to `colwise` or `rowwise`, and for sequence parallelism to `sequence` (works on a part of the sequence, which is

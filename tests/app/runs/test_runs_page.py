@@ -39,6 +39,7 @@ from torchsplit_core.training.monitor.discovery import published_endpoint
 from torchsplit_core.training.stored_runs import RUNS_SETTING, run_paths
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.strategy.updates import UpdateOptions
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
@@ -138,7 +139,12 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     }  # fmt: skip
     strategy, options = parse_settings(workspace, told | here | {"processes": 3})
     assert (strategy.choices.shard, strategy.choices.data, strategy.job.precision) == ("fsdp", 3, "bf16")
-    assert options.steps == 5
+    assert options.steps == 5 and options.update == UpdateOptions()
+    update = {"schedule": "cosine", "warmup": 2, "clip": 1.5}
+    options = parse_settings(workspace, told | here | update | {"processes": 3})[1]
+    assert options.update == UpdateOptions(1.5, "cosine", 2)
+    with pytest.raises(InputFault, match="--warmup-steps: is 6, above the 5 steps of the run"):
+        parse_settings(workspace, told | here | update | {"processes": 3, "warmup": 6})
 
 
 def test_a_file_of_yours_is_trained_once_it_is_trusted(page, workspace, started):

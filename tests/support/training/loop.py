@@ -25,6 +25,8 @@ def loop(client_path: str, strategy: str, folder: str, steps: int, environment: 
     run = torchsplit_core.training.prepare(model, optimizer, loader, strategy, folder, steps=steps)
     for inputs, targets in run:
         run.backward(torch.nn.functional.mse_loss(run.model(*inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
     torch.distributed.destroy_process_group()
 
 

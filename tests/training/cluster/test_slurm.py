@@ -16,6 +16,7 @@ from torchsplit_core.deployment import write_deployment
 from torchsplit_core.files import read_text
 from torchsplit_core.training.cluster.job_files import fleet_files
 from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.strategy.updates import UpdateOptions
 
 OPTIONS = {
     "job-name": r"[a-z0-9-]+",
@@ -50,12 +51,16 @@ def options(script: str) -> dict[str, str]:
 
 
 def test_each_node_has_the_strategys_gpus_and_the_same_command() -> None:
-    made = texts(job(options=RunOptions(steps=40, shares=(1.0,) * 8)), "slurm")
+    update = UpdateOptions(1.5, "cosine", warmup_steps=4)
+    made = texts(job(options=RunOptions(steps=40, shares=(1.0,) * 8, update=update)), "slurm")
     assert read_text(made["strategy.json"])[1] == request()
     found = options(made["train.sbatch"])
     assert (found["job-name"], found["nodes"], found["gres"]) == ("llama-run", "2", "gpu:a100:4")
     assert found["cpus-per-task"] == "16" and "requeue" in found and "no-kill" not in found
-    assert "--processes 4 --steps=40 --shares=1,1,1,1,1,1,1,1 &" in made["train.sbatch"]
+    assert (
+        "--processes 4 --steps=40 --shares=1,1,1,1,1,1,1,1 --clip-norm=1.5 --schedule=cosine --warmup-steps=4 &"
+        in made["train.sbatch"]
+    )
 
 
 def test_fewer_nodes_are_gone_on_with_where_that_is_asked_and_cores_need_no_gpu() -> None:

@@ -18,6 +18,7 @@ from torchsplit_core.cli.training.cluster import (
     train_on_cluster,
     write_fleet,
 )
+from torchsplit_core.cli.training.update_options import add_update_options, update_options
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.strategy.request import StrategyRequest
@@ -100,6 +101,7 @@ def add_train_command(command: Command) -> None:
         help="have the work follow the measured speed of the ranks: their shares, "
         "or in a pipeline the layers of its stages",
     )
+    add_update_options(parser)
     parser.add_argument(
         "--seed",
         type=int,
@@ -161,6 +163,7 @@ def _train(options: argparse.Namespace) -> int:
         shuffle=not options.in_order,
         stall_limit_s=options.stall_limit,
         balance=options.balance,
+        update=update_options(options),
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
     if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):
@@ -206,6 +209,8 @@ def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
     """Print the state of the run, and return the exit code."""
     if options.json:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
+    for words in summary.warnings:
+        print(f"warning: {words}", file=sys.stderr)
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
     restarts = f"; {summary.restarts} restarts" if summary.restarts else ""
     metrics = "".join(f", {name} {value:.4g}" for name, value in summary.metrics.items())

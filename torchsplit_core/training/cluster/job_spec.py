@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,6 +123,10 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
             arguments.append(f"--{name.replace('_', '-')}={value}")
     if options.shares:
         arguments.append(f"--shares={','.join(f'{share:g}' for share in options.shares)}")
+    update, default_update = options.update, default.update
+    for field in dataclasses.fields(update):
+        if (value := getattr(update, field.name)) != getattr(default_update, field.name):
+            arguments.append(f"--{field.name.replace('_', '-')}={value}")
     if options.stall_limit_s is not None:
         arguments.append(f"--stall-limit={options.stall_limit_s:g}")
     arguments += (

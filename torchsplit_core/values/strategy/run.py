@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.updates import UpdateOptions
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 
@@ -47,8 +48,8 @@ class RunOptions:
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
-    took before, at least a minute. `balance`: shares follow the measured speed of the ranks.
-    Raises InputFault for a count below 1 and a limit that is none.
+    took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `update`: how gradients
+    become weights. Raises InputFault for a count below 1 and a limit that is none.
     """
 
     steps: int | None = None
@@ -59,6 +60,7 @@ class RunOptions:
     shuffle: bool = True
     stall_limit_s: float | None = None
     balance: bool = False
+    update: UpdateOptions = field(default_factory=UpdateOptions)
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
@@ -145,13 +147,15 @@ class ElasticNodes:
 class RunSummary:
     """Where a run stands when its command ends. `restarts`: of this command; `loss`: of the last step, None before.
 
-    `metrics`: the client's figures on its held-out samples, empty where it has none.
+    `metrics`: the client's figures on its held-out samples, empty where it has none. `warnings`: what the user should
+    know of how it was asked for.
     """
 
     step: int
     loss: float | None
     restarts: int
     metrics: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

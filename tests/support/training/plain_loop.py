@@ -1,0 +1,173 @@
+"""A plain loop of PyTorch, and the same loop around `prepare`: each writes its losses, rates, norms and weights."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from tests.support.training.client import Client, Data
+from tests.support.training.runs import beside, free_port
+
+GLOBAL_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a loop does. `samples`: of the data, in their order; `passes`: of a full step; `total`: of a schedule."""
+
+    steps: int = 7
+    samples: int = 20
+    passes: int = 2
+    clip_norm: float | None = None
+    schedule: str | None = None
+    optimizer: str = "adamw"
+    checkpoint_every: int = 3
+    total: int = 8
+
+
+class Samples(Data):
+    """The first samples."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def parts(recipe: Recipe) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+    """Model, optimizer, and schedule or None."""
+    client = Client()
+    model = client.get_model()
+    optimizer = client.get_optimizer(model.parameters(), recipe.optimizer)
+    schedules = {
+        "one cycle": lambda: lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=recipe.total),
+        "milestones": lambda: lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.5),
+        "in turn": lambda: lr_scheduler.SequentialLR(
+            optimizer,
+            [
+                lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3),
+                lr_scheduler.CosineAnnealingLR(optimizer, 9),
+            ],
+            [3],
+        ),
+    }
+    return model, optimizer, schedules[recipe.schedule]() if recipe.schedule else None
+
+
+def plain(recipe: Recipe, out: Path) -> None:
+    """Nothing but PyTorch."""
+    model, optimizer, scheduler = parts(recipe)
+    data, losses, rates, norms = Samples(recipe.samples), [], [], []
+    micro, start = GLOBAL_BATCH // recipe.passes, 0
+    for _ in range(recipe.steps):
+        indices = range(start, min(start + GLOBAL_BATCH, recipe.samples))
+        start = 0 if indices.stop == recipe.samples else indices.stop
+        loss_sum = 0.0
+        for first in range(0, len(indices), micro):
+            batch = [data[index] for index in indices[first : first + micro]]
+            (inputs,), targets = torch.utils.data.default_collate(batch)
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            share = len(batch) / len(indices)
+            (loss * share).backward()
+            loss_sum += loss.item() * share
+        if recipe.clip_norm:
+            norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)))
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+        optimizer.zero_grad()
+        losses.append(loss_sum)
+    torch.save({"losses": losses, "rates": rates, "norms": norms, "weights": model.state_dict()}, out)
+
+
+def around(recipe: Recipe, strategy: str, folder: Path, out: Path, environment: dict[str, str]) -> None:
+    """The same loop around a run."""
+    os.environ.update(environment)
+    from torchsplit_core.training import prepare
+
+    model, optimizer, scheduler = parts(recipe)
+    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=2)
+    run = prepare(
+        model, optimizer, loader, strategy, folder, steps=recipe.steps, checkpoint_every=recipe.checkpoint_every,
+        clip_norm=recipe.clip_norm, scheduler=scheduler,
+    )  # fmt: skip
+    for (inputs,), targets in run:
+        run.backward(nn.functional.mse_loss(run.model(inputs), targets))
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+        optimizer.zero_grad()
+    if run.rank == 0:
+        torch.save(model.state_dict(), out)
+    torch.distributed.destroy_process_group()
+
+
+def request(folder: Path, recipe: Recipe, processes: int, shard: str = "none") -> Path:
+    """A strategy request that fixes the passes of a step."""
+    micro = GLOBAL_BATCH // recipe.passes // processes
+    path = folder / f"strategy-{processes}-{shard}-{micro}.json"
+    path.write_text(
+        f"""{{"format": "torchsplit.strategy_request", "version": 1,
+ "model": {{"kind": "source", "source": "client.py:client"}},
+ "fleet": [{{"nodes": 1, "gpus_per_node": {processes}, "type": "CPU-2c"}}],
+ "training": {{"global_batch": {GLOBAL_BATCH}, "precision": "fp32"}},
+ "fix": {{"shard": "{shard}", "micro_batch": {micro}}}}}"""
+    )
+    return path
+
+
+def run_plain(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """What the plain loop writes, in a process beside."""
+    process = beside(plain, recipe, folder / "plain.pt")
+    process.join()
+    assert process.exitcode == 0, asdict(recipe)
+    written: dict[str, Any] = torch.load(folder / "plain.pt")
+    return written
+
+
+def run_around(
+    recipe: Recipe, folder: Path, processes: int = 1, shard: str = "none", run: str = "run"
+) -> dict[str, Any]:
+    """The weights that the loop around a run ends with, in so many processes."""
+    port, started = free_port(), []
+    for rank in range(processes):
+        variables = {"RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = {name: str(value) for name, value in variables.items()} if processes > 1 else {}
+        strategy = str(request(folder, recipe, processes, shard))
+        started.append(beside(around, recipe, strategy, folder / run, folder / "around.pt", environment))
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0] * processes
+    weights: dict[str, Any] = torch.load(folder / "around.pt")
+    return weights
+
+
+def without_step(strategy: str, folder: Path, out: Path) -> None:
+    """A loop that forgets `optimizer.step()`; writes what it is told."""
+    from torchsplit_core.training import prepare
+    from torchsplit_core.values import InputFault
+
+    recipe = Recipe()
+    model, optimizer, _ = parts(recipe)
+    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=2)
+    try:
+        for (inputs,), targets in (run := prepare(model, optimizer, loader, strategy, folder)):
+            run.backward(nn.functional.mse_loss(run.model(inputs), targets))
+    except InputFault as fault:
+        out.write_text(f"{fault}\n")
+
+
+def run_without_step(folder: Path) -> list[str]:
+    """The lines of what a loop without `optimizer.step()` is told."""
+    strategy = str(request(folder, Recipe(), 1))
+    process = beside(without_step, strategy, folder / "run", folder / "fault.txt")
+    process.join()
+    return (folder / "fault.txt").read_text().splitlines()

@@ -1,0 +1,160 @@
+"""Clipping, schedules and accumulation in a loop of one's own: to the bit those of a plain loop of PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.training.plain_loop import Recipe, run_around, run_plain, run_without_step
+from tests.support.training.runs import client_file, events, losses, run, strategy
+from torchsplit_core.training import RunFolder, schedule_of
+from torchsplit_core.training.updates.schedules import length_warning, pack, schedule_steps, unpack
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.updates import UpdateOptions
+
+WHOLE = Recipe(clip_norm=0.5, schedule="one cycle")
+"""Steps of 8, 8 and 4 of 20 samples in passes of 4: the data ends in the middle of a step's passes."""
+
+
+def lines(folder: Path, name: str) -> list[float]:
+    return [line[name] for line in RunFolder(folder).steps()]
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        WHOLE,
+        replace(WHOLE, passes=1, schedule="in turn"),
+        replace(WHOLE, optimizer="sgd", schedule="milestones"),
+    ],
+)
+def test_a_loop_around_a_run_is_a_plain_loop_to_the_bit(recipe: Recipe, tmp_path: Path) -> None:
+    wanted = run_plain(recipe, tmp_path)
+    weights = run_around(recipe, tmp_path)
+    assert losses(tmp_path / "run") == wanted["losses"]
+    assert lines(tmp_path / "run", "learning_rate") == wanted["rates"]
+    assert lines(tmp_path / "run", "gradient_norm") == wanted["norms"]
+    assert max(wanted["norms"]) > recipe.clip_norm
+    assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
+
+
+def test_a_run_that_goes_on_is_the_undisturbed_one_to_the_bit(tmp_path: Path) -> None:
+    wanted = run_plain(WHOLE, tmp_path)
+    run_around(replace(WHOLE, steps=4), tmp_path)
+    weights = run_around(WHOLE, tmp_path)
+    assert "goes on after step 4" in events(tmp_path / "run", "resumed")[0]["words"]
+    assert losses(tmp_path / "run") == wanted["losses"]
+    assert lines(tmp_path / "run", "learning_rate") == wanted["rates"]
+    assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
+
+
+@pytest.mark.parametrize("shard", ["none", "zero1", "fsdp"])
+def test_two_processes_clip_and_schedule_as_one_also_when_they_go_on(shard: str, tmp_path: Path) -> None:
+    wanted = run_plain(WHOLE, tmp_path)
+    run_around(replace(WHOLE, steps=4), tmp_path, 2, shard)
+    run_around(WHOLE, tmp_path, 2, shard)
+    assert losses(tmp_path / "run") == pytest.approx(wanted["losses"], abs=1e-6)
+    assert lines(tmp_path / "run", "learning_rate") == wanted["rates"]
+    assert lines(tmp_path / "run", "gradient_norm") == pytest.approx(wanted["norms"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("processes", "choices"),
+    [(2, {"tensor": 2}), (2, {"pipeline": 2}), (4, {"tensor": 2, "data": 2, "shard": "fsdp"})],
+)
+def test_a_divided_model_is_clipped_by_the_norm_of_the_whole(
+    processes: int, choices: dict[str, object], tmp_path: Path
+) -> None:
+    source = client_file(tmp_path)
+    update = UpdateOptions(0.3, "cosine", warmup_steps=2)
+    plan = {"optimizer": "sgd", "micro_batch": 4}
+    run(source, tmp_path / "whole", strategy(**plan), 1, update=update)
+    run(source, tmp_path / "divided", strategy(**plan, **choices), processes, update=update)
+    assert min(lines(tmp_path / "whole", "gradient_norm")) > 0.3
+    for name in ("loss", "gradient_norm", "learning_rate"):
+        assert lines(tmp_path / "divided", name) == pytest.approx(lines(tmp_path / "whole", name), abs=1e-6)
+
+
+def test_a_named_schedule_keeps_its_length_when_the_run_is_made_longer(tmp_path: Path) -> None:
+    source, plan = client_file(tmp_path), strategy(optimizer="adamw", micro_batch=8)
+    update = UpdateOptions(schedule="linear", warmup_steps=2)
+    first = run(source, tmp_path / "run", plan, 1, steps=4, update=update)
+    assert first.warnings == ()
+    rates = [0.0005, 0.001, 0.001, 0.0005]
+    assert lines(tmp_path / "run", "learning_rate") == rates
+    second = run(source, tmp_path / "run", plan, 1, steps=6, update=update, resume=True)
+    assert lines(tmp_path / "run", "learning_rate") == [*rates, 0.0, 0.0]
+    assert second.warnings == (
+        "the schedule ends at step 4, before the run does at step 6: the learning rate is 0 from there on",
+    )
+    for other in (UpdateOptions(), UpdateOptions(schedule="cosine", warmup_steps=2)):
+        with pytest.raises(InputFault, match=r"schedule: is .*, but the run began with 'linear'"):
+            run(source, tmp_path / "run", plan, 1, steps=8, update=other, resume=True)
+
+
+def test_a_schedule_longer_than_the_run_is_a_warning(tmp_path: Path) -> None:
+    source, plan = client_file(tmp_path), strategy(optimizer="adamw", micro_batch=8)
+    update = UpdateOptions(schedule="cosine", schedule_steps=10)
+    summary = run(source, tmp_path / "run", plan, 1, steps=2, update=update)
+    (words,) = summary.warnings
+    assert words == events(tmp_path / "run", "warning")[0]["words"]
+    assert words.startswith("the schedule has 10 steps, but the run ends at step 2")
+
+
+def test_a_loop_that_does_not_step_is_refused(tmp_path: Path) -> None:
+    (words,) = run_without_step(tmp_path)
+    assert words == (
+        "the training loop: did not call optimizer.step() in step 1. Call it after run.backward(loss) in each turn of "
+        "the loop; it acts once a step."
+    )
+
+
+def test_the_length_of_torchs_schedules_is_known() -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    schedulers = torch.optim.lr_scheduler
+    linear = schedulers.LinearLR(optimizer, total_iters=5)
+    cosine = schedulers.CosineAnnealingLR(optimizer, 20)
+    assert schedule_steps(schedulers.SequentialLR(optimizer, [linear, cosine], [5])) == 25
+    assert schedule_steps(schedulers.ChainedScheduler([linear, cosine])) == 20
+    assert schedule_steps(schedulers.OneCycleLR(optimizer, 1.0, total_steps=7)) == 7
+    assert schedule_steps(schedulers.MultiStepLR(optimizer, [3, 9])) == 9
+    assert schedule_steps(schedulers.ExponentialLR(optimizer, 0.9)) is None
+    assert length_warning({"schedule": "ExponentialLR", "schedule_steps": None}, 5) == ""
+
+
+def test_what_a_named_schedule_gives() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler, rates = schedule_of(optimizer, "cosine", 6, warmup_steps=2), []
+    for _ in range(8):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([1.0, 2.0, 2.0, 1.70710678, 1.0, 0.29289322, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"clip_norm": 0.0}, "--clip-norm: is 0"),
+        ({"clip_norm": float("nan")}, "--clip-norm: is nan"),
+        ({"schedule": "steps"}, "--schedule: is 'steps'"),
+        ({"warmup_steps": 3}, "--warmup-steps: is 3, but there is no schedule"),
+        ({"schedule": "linear", "schedule_steps": 0}, "--schedule-steps: is 0, below the least value 1"),
+        ({"schedule": "linear", "schedule_steps": 5, "warmup_steps": 6}, "--warmup-steps: is 6, above the 5 steps"),
+    ],
+)  # fmt: skip
+def test_bad_options_of_an_update(given: dict[str, object], words: str) -> None:
+    with pytest.raises(InputFault, match=words):
+        UpdateOptions(**given)
+
+
+def test_a_packed_state_is_plain_values_or_refused() -> None:
+    state = {"last_epoch": 3, "rates": [0.1, 0.2], "milestones": {2: 1}}
+    assert unpack(pack(state), "the schedule") == state
+    for text in ("no base64!", pack(UpdateOptions), 7):
+        with pytest.raises(InputFault, match="the schedule: holds more than plain values"):
+            unpack(text, "the schedule")

@@ -1,0 +1,40 @@
+"""Options of the command train on how gradients become weights."""
+
+from __future__ import annotations
+
+import argparse
+
+from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
+
+
+def add_update_options(parser: argparse.ArgumentParser) -> None:
+    """Add --clip-norm and the options of the schedule."""
+    parser.add_argument(
+        "--clip-norm",
+        type=float,
+        metavar="N",
+        help="the most that the 2-norm of a step's gradients may be (default: no limit)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        help="how the learning rate goes on from the optimizer's (default: the client's schedule, or it stays)",
+    )
+    parser.add_argument(
+        "--warmup-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="steps for which the learning rate rises first (default: 0)",
+    )
+    parser.add_argument(
+        "--schedule-steps",
+        type=int,
+        metavar="N",
+        help="the step at which the schedule ends (default: the last step of the run's first start)",
+    )
+
+
+def update_options(options: argparse.Namespace) -> UpdateOptions:
+    """What these options ask for. Raises InputFault."""
+    return UpdateOptions(options.clip_norm, options.schedule, options.warmup_steps, options.schedule_steps)
