@@ -1,9 +1,9 @@
 """Loads the SplitClient of a model source, and checks what the user's code returns.
 
 Sources: `sample:NAME`, `sample:NAME@large`, `FILE.py:NAME` (executed, so only if trusted), `FILE.pt2` (loading it
-executes any code hidden in it, so likewise), and `RUN` or `RUN@step-N`: the model that a training run trained, with
-the weights of a step. `load_client` executes foreign code: call it in a child of `torchsplit_core.isolation`. torch is
-imported only to load a .pt2 or weights.
+executes any code hidden in it, so likewise), and `RUN`, `RUN@step-N` or `RUN@best`: the model that a training run
+trained, with the weights of a step. `load_client` executes foreign code: call it in a child of
+`torchsplit_core.isolation`. torch is imported only to load a .pt2 or weights.
 """
 
 from __future__ import annotations

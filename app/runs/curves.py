@@ -96,6 +96,26 @@ def curve(name: str, place: int, view: RunView, settings: CurveSettings) -> RunC
     return RunCurve(name, at, values, place, average, marks)
 
 
+def held_out_curves(view: RunView, place: int, settings: CurveSettings) -> dict[str, RunCurve]:
+    """The curve of each metric on held-out samples, by name, at the steps at which it was measured."""
+    steps = view.steps
+    count = len(steps.world_size)
+    seconds = cumulative_sum(steps.step_s[:count]) if settings.along == TIME else []
+    points: dict[str, tuple[list[float], list[float]]] = {}
+    for step, figures in list(steps.validations):
+        row = bisect_left(steps.step, step, hi=count)
+        if row == count:
+            continue
+        for name, value in figures.items():
+            at, values = points.setdefault(name, ([], []))
+            at.append(float(seconds[row] if settings.along == TIME else step))
+            values.append(value)
+    return {
+        name: RunCurve("held out" if name == LOSS else name, at, values, place)
+        for name, (at, values) in points.items()
+    }
+
+
 def _drawn_events(events: Sequence[Event]) -> list[tuple[str, int, str]]:
     """What is marked, at which step, with its words: of many of a kind every so manieth, the last among them."""
     marked = [

@@ -18,6 +18,7 @@ from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.fitted_strategy import fit_to_world_sizes, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, parse_shares
 from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
@@ -27,6 +28,8 @@ from torchsplit_core.workspace.store import Workspace
 SAMPLE, FILE = "A sample", "A file of yours"
 MANUAL_STRATEGY = "Choices made here"
 NO_SCHEDULE = "None"
+LABELS = {"--warmup-steps": "Warm-up steps", "--clip-norm": "Clip norm", "--best": "Keep the best by"}
+"""Fields of the form by the options of the command line."""
 SHARDS = ("none", "zero1", "zero2", "fsdp")
 OPTIMIZERS = ("adamw", "sgd")
 """Of the clients of the samples."""
@@ -152,10 +155,19 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
         "Clip norm", 0.0, None, None, key="run-clip", placeholder="No limit",
         help="The most that the 2-norm of a step's gradients may be.",
     )  # fmt: skip
+    left, right = st.columns(2, vertical_alignment="bottom")
+    form["validate_every"] = left.number_input(
+        "Validate every", 1, 10**9, None, key="run-validate", placeholder="At the end alone",
+        help="Steps from one measurement on held-out samples to the next, if the model's client has such samples.",
+    )  # fmt: skip
+    form["best"] = right.text_input(
+        "Keep the best by", key="run-best", placeholder="accuracy, loss:min", disabled=not form["validate_every"],
+        help="The checkpoint with the best value of this metric stays: NAME, NAME:min or NAME:max.",
+    )  # fmt: skip
     below_update = st.container()
     beside = {
         "--processes": below_processes, "--shares": below_shares, "--balance": below_shares,
-        "--warmup-steps": below_update, "--clip-norm": below_update,
+        "--warmup-steps": below_update, "--clip-norm": below_update, "--best": below_update,
     }  # fmt: skip
     try:
         return parse_settings(workspace, form)
@@ -166,7 +178,9 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
 
 def _in_words_of_the_form(fault: InputFault) -> str:
     """A refusal of the command line, its options by the names of their fields."""
-    text = str(fault).replace("--warmup-steps", "Warm-up steps").replace("--clip-norm", "Clip norm")
+    text = str(fault)
+    for option, label in LABELS.items():
+        text = text.replace(option, label)
     return re.sub(r"--(processes|shares|balance|candidate)\b", lambda match: match[1].capitalize(), text)
 
 
@@ -188,10 +202,12 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
             f"is {form['warmup']}, above the {form['steps']} steps of the run",
             f"Give at most {form['steps']}.",
         )
+    every = form.get("validate_every")
     options = RunOptions(
         steps=form["steps"], checkpoint_every=form["every"], shares=parse_shares(form.get("shares")),
         balance=form.get("balance", False),
         update=UpdateOptions(form.get("clip"), named, form["warmup"] if named else 0),
+        validation=ValidationOptions(every, (form.get("best") or "").strip() or None) if every else ValidationOptions(),
     )  # fmt: skip
     return fit_to_world_sizes(chosen, options, (form["processes"],)), options
 

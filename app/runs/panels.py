@@ -14,7 +14,7 @@ from app.charts.runs.timeline import TimelineEvent, timeline
 from app.charts.training import stacked_bars
 from app.components import saving
 from app.format.gpus import NOTE
-from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, notes, render_controls
+from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, held_out_curves, notes, render_controls
 from app.runs.slowness import (
     WAITING,
     block_seconds,
@@ -49,6 +49,7 @@ PARTS = {
     "agreement": "#d9532f",
     "optimizer": "#e2a11c",
     "checkpoint": "#8c547a",
+    "validation": "#2f8f9d",
 }
 MOST_EVENTS = 200
 FEW, TABLE_PX = 10, 360
@@ -100,18 +101,27 @@ def _curves(name: str, view: RunView, place: int) -> None:
         st.caption("No step is done yet: the processes load torch and the model.")
         return
     settings = render_controls("run")
-    for column, figure in zip(st.columns(2), (LOSS, SAMPLES), strict=True):
-        drawn = curve(name, place, view, replace(settings, figure=figure))
-        # Only the loss marks what happened.
-        drawn = drawn if figure == LOSS else replace(drawn, events=())
+    held_out = held_out_curves(view, place + 1, settings)
+    figures = (LOSS, *(metric for metric in held_out if metric != LOSS), SAMPLES)
+    columns = [column for _ in range(0, len(figures), 2) for column in st.columns(2)]
+    # The loss stands beside the first metric, the speed last.
+    for column, figure in zip(columns, figures, strict=False):
+        if figure in (LOSS, SAMPLES):
+            drawn = curve(name, place, view, replace(settings, figure=figure))
+            # Only the loss marks what happened.
+            lines = [drawn if figure == LOSS else replace(drawn, events=())]
+            lines += [held_out[LOSS]] if figure == LOSS and LOSS in held_out else []
+            title = figure
+        else:
+            lines, title = [held_out[figure]], f"{figure}, held out"
         picture = curves(
-            [drawn], figure, UNITS[figure], dark=widgets.is_dark(), along=settings.along,
+            lines, title, UNITS.get(figure, ""), dark=widgets.is_dark(), along=settings.along,
             logarithmic=settings.logarithmic and figure == LOSS,
         )  # fmt: skip
-        stem = figure.replace("/", "-")
-        alt = f"{figure} of the run along its {'time' if settings.along == TIME else 'steps'}"
+        stem = figure.replace("/", "-") if figure in UNITS else f"metric-{figure}"
+        alt = f"{title} of the run along its {'time' if settings.along == TIME else 'steps'}"
         with column:
-            widgets.chart(picture, figure, f"{name}.{stem}", key=f"run-{stem}", alt=alt)
+            widgets.chart(picture, escape_markdown(title), f"{name}.{stem}", key=f"run-{stem}", alt=alt)
     if left_out := notes({name: view}, settings):
         st.caption(escape_markdown(left_out))
 

@@ -41,7 +41,7 @@ EVENT_SEVERITY = {
     "rank_lost": "bad", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "not_finite": "bad",
     "restarted": "change", "scaled": "change", "resumed": "change", "stopped": "change", "finished": "good",
     "checkpoint": "good", "layers_moving": "change", "layers_moved": "change", "layers_back": "change",
-    "layers_stay": "bad", "warning": "change",
+    "layers_stay": "bad", "warning": "change", "best": "good", "validation_failed": "bad",
 }  # fmt: skip
 """How severe the kinds of events are; other kinds are plain."""
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
@@ -246,7 +246,16 @@ def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
             "step": exact(checkpoint.step),
             "size": size(checkpoint.bytes),
             "age": duration(max(0.0, (now - checkpoint.time).total_seconds())),
-            "role": "the run goes on from here" if checkpoint.newest else "kept",
+            "role": ", ".join(
+                filter(
+                    None,
+                    (
+                        "the run goes on from here" if checkpoint.newest else "",
+                        f"best {checkpoint.best_by}" if checkpoint.best_by else "",
+                    ),
+                )
+            )
+            or "kept",
         }
         for checkpoint in reversed(view.checkpoints)
     ]

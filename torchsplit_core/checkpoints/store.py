@@ -1,7 +1,7 @@
 """Complete checkpoints: one folder each, which gets its name only when all of it is on disk and can be checked.
 
 `step-00000050/` holds what torch's distributed checkpoint wrote, and `manifest.json` with the size and SHA-256 of every
-file; until then it is `.step-00000050.partial/`. `LATEST` names the newest one.
+file; until then it is `.step-00000050.partial/`. `LATEST` names the newest one, `best.json` the best one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from torchsplit_core.checkpoints.trained_run import complete_steps, step_name
+from torchsplit_core.checkpoints.trained_run import BEST, complete_steps, read_best, step_name
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, quoted, system_reason
 from torchsplit_core.values.limits import LARGEST_WHOLE
@@ -41,10 +41,11 @@ class Manifest:
 
 
 class Checkpoints:
-    """The checkpoints of a run."""
+    """The checkpoints of a run: the newest `keep`, and the best. `best`: the best step so far, None without one."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
+        self.best = read_best(folder.parent)
 
     def partial_folder(self, step: int) -> Path:
         """The folder in which that step's checkpoint is written until it is complete."""
@@ -58,6 +59,9 @@ class Checkpoints:
         for later in self.steps():
             if later > step:
                 self._remove(later)
+        if self.best and self.best.step not in self.steps():
+            (self.folder / BEST).unlink(missing_ok=True)
+            self.best = None
         for path in self.folder.glob(".step-*.partial"):
             shutil.rmtree(path, ignore_errors=True)
         if step:
@@ -87,8 +91,13 @@ class Checkpoints:
         partial.rename(complete)
         _sync_folder(self.folder)
         replace_file(self.folder / LATEST, f"{complete.name}\n")
+        if self.best and self.best.step == manifest.step:
+            replace_file(self.folder / BEST, json.dumps(asdict(self.best)) + "\n")
+        # The best one by the file: a better one that could not be written does not take its place.
+        best = read_best(self.folder.parent)
         for step in self.steps()[: -self.keep]:
-            self._remove(step)
+            if best is None or step != best.step:
+                self._remove(step)
         return complete
 
     def steps(self) -> list[int]:

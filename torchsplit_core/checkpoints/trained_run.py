@@ -1,4 +1,4 @@
-"""A step of a training run as a model: `RUN` or `RUN@step-N`, where RUN is a run's folder."""
+"""A step of a training run as a model: `RUN`, `RUN@step-N` or `RUN@best`, where RUN is a run's folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from torchsplit_core.values import InputFault, quoted, system_reason
 
 RUN, METRICS, EVENTS, CHECKPOINTS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints"
-VALIDATION = "validation.json"
+VALIDATION, BEST = "validation.json", "best.json"
 """Files and folders of a run."""
 MOST_BYTES = 2**20
 """Limit of run.json: a run writes about a thousandth of it."""
-_AT_STEP = re.compile(r"(?P<run>.+)@step-(?P<step>\d{1,12})")
+_AT_STEP = re.compile(r"(?P<run>.+)@(?:step-(?P<step>\d{1,12})|best)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,21 @@ class TrainedStep:
 
     def loss(self) -> float | None:
         """The training loss of the step; None if the log lacks its line."""
-        lines = _lines(self.run / METRICS, f'"step": {self.step},')
-        return next((line["loss"] for line in lines if line.get("step") == self.step), None)
+        return self._line().get("loss")
 
     def metrics(self) -> dict[str, float]:
         """What the client measured on its held-out samples at this step; empty if it measured nothing."""
         validation = read_validation(self.run)
-        return validation.metrics if validation and validation.step == self.step else {}
+        if validation and validation.step == self.step:
+            return validation.metrics
+        with suppress(ValueError, TypeError, AttributeError):
+            return {str(name): float(value) for name, value in self._line().get("validation", {}).items()}
+        return {}
+
+    def _line(self) -> dict[str, Any]:
+        """The step's line; empty if the log lacks it."""
+        lines = _lines(self.run / METRICS, f'"step": {self.step},')
+        return next((line for line in lines if line.get("step") == self.step), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,23 @@ def read_validation(run: Path) -> Validation | None:
         record = json.loads((run / VALIDATION).read_text(encoding="utf-8"))
         metrics = {str(name): float(value) for name, value in record["metrics"].items()}
         return Validation(int(record["step"]), int(record["samples"]), metrics)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BestStep:
+    """The step of a run whose checkpoint is kept as the best by `metric`, and its value there."""
+
+    step: int
+    metric: str
+    value: float
+
+
+def read_best(run: Path) -> BestStep | None:
+    """The best step of a run; None if it keeps none."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        record = json.loads((run / CHECKPOINTS / BEST).read_text(encoding="utf-8"))
+        return BestStep(int(record["step"]), str(record["metric"]), float(record["value"]))
     return None
 
 
@@ -122,7 +147,18 @@ def parse_run_source(source: str) -> TrainedStep:
         raise InputFault(
             run.name, "has no complete checkpoint yet", "Wait for its first one, or let the run finish."
         )
-    step = int(match["step"]) if match else steps[-1]
+    step = steps[-1]
+    if match and match["step"]:
+        step = int(match["step"])
+    elif match:
+        best = read_best(run)
+        if best is None:
+            raise InputFault(
+                run.name,
+                "keeps no best checkpoint",
+                "Name a step, or train with --validate-every and --best.",
+            )
+        step = best.step
     if step not in steps:
         raise InputFault(
             run.name,
@@ -137,9 +173,11 @@ def with_step(source: str) -> str:
 
     Raises InputFault like `parse_run_source`; any other source is returned unchanged.
     """
-    if not is_run_source(source) or _AT_STEP.fullmatch(source):
+    match = _AT_STEP.fullmatch(source)
+    if (match and match["step"]) or not is_run_source(source):
         return source
-    return f"{source.rstrip('/')}@step-{parse_run_source(source).step}"
+    run = match["run"] if match else source.rstrip("/")
+    return f"{run}@step-{parse_run_source(source).step}"
 
 
 def step_name(step: int) -> str:

@@ -283,7 +283,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="torchsplit",
         description="Trace, profile, partition, plan and deploy PyTorch models on MIG-partitioned GPUs.",
         epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed), "
-        "FILE.py:NAME (executed, needs --trust), or RUN or RUN@step-N, the folder of a training run.",
+        "FILE.py:NAME (executed, needs --trust), or RUN, RUN@step-N or RUN@best, the folder of a training run.",
     )
     parser.add_argument("--version", action="version", version=f"torchsplit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,16 @@ def _random_state() -> dict[str, Any]:
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
+
+
+@contextlib.contextmanager
+def preserved_random_state() -> Iterator[None]:
+    """Afterwards all generators are as they were before."""
+    state = _random_state()
+    try:
+        yield
+    finally:
+        _set_random_state(state)
 
 
 def _set_random_state(state: dict[str, Any]) -> None:

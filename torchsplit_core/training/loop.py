@@ -35,6 +35,8 @@ from torchsplit_core.training.division.tensor import (
     divides_sequences,
 )
 from torchsplit_core.training.fitted_strategy import check_options
+from torchsplit_core.training.held_out.evaluation import Evaluator, HeldOut
+from torchsplit_core.training.held_out.validator import Validator
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
 from torchsplit_core.training.monitor.step_check import StepCheck
@@ -92,6 +94,7 @@ class TrainingRun:
         expert_plan: Sequence[str] | None = None,
         unused_weights: bool = False,
         scheduler: Any = None,
+        held_out: HeldOut | None = None,
         heartbeat: Callable[[str, int], None] | None = None,
         began_s: float | None = None,
     ) -> None:
@@ -181,6 +184,7 @@ class TrainingRun:
         )
         if self.step:
             self.update.load(run_state)
+        self._validator = self._make_validator(held_out) if held_out else None
         if words := length_warning(self._schedule_facts, self.last_step):
             self._log_event("warning", words, 0)
             if self.rank == 0:
@@ -223,6 +227,23 @@ class TrainingRun:
             expert_plan=expert_plan,
             context=self._context,
         )
+
+    def _make_validator(self, held_out: HeldOut) -> Validator:
+        """What measures the run. Raises InputFault for a pipeline."""
+        choices, options = self.strategy.choices, self.options.validation
+        if self.pipeline:
+            raise InputFault(
+                "--validate-every",
+                f"is {options.every}, but the strategy has {choices.pipeline} stages, traced in training mode",
+                "Leave it out: the end of the run is measured all the same. Or fix pipeline to 1.",
+            )
+        evaluator = Evaluator(
+            held_out, data_rank(choices, self.rank), choices.data, self._group, self.device,
+            divided=not isinstance(self.model, nn.parallel.DistributedDataParallel),
+            context=self._context,
+            heartbeat=lambda: self._heartbeat("validation", self.step),
+        )  # fmt: skip
+        return Validator(evaluator, options, self.checkpoints, self.folder, self.name, self._log_event)
 
     def _facts(self) -> dict[str, Any]:
         """The contents of run.json."""
@@ -429,16 +450,28 @@ class TrainingRun:
                 "Call it after run.backward(loss) in each turn of the loop; it acts once a step.",
             )
         self.rebalancer.after_step(self.step, self._reports, self.last_step - self.step)
+        seconds = time.perf_counter() - began
+        figures: dict[str, Any] = self.update.figures()
+        fault = None
+        validated = self._validator is not None and self._validator.is_due(self.step, self.last_step)
+        if self._validator and validated:
+            self.reporter.start_phase()
+            try:
+                figures |= self._validator.measure(self.step, self.model)
+            except InputFault as error:
+                fault = error
+            self.reporter.record_phase("validation")
         if self.rank == 0:
-            seconds = time.perf_counter() - began
             self.folder.add_step(
-                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes,
-                self.update.figures(),
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes, figures
             )  # fmt: skip
             if words := self._step_check.add(seconds, self.reporter.step_phases()):
                 self.folder.log_event("step_time", words, 0)
+        if fault:
+            self._fail_validation(fault)
+        best = self._validator is not None and validated and self._validator.is_best
         if (
-            self._checkpoint_requested or self.step % self.options.checkpoint_every == 0
+            best or self._checkpoint_requested or self.step % self.options.checkpoint_every == 0
         ) and self.step < self.last_step:
             self.reporter.start_phase()
             self.save()
@@ -446,6 +479,19 @@ class TrainingRun:
         if self._checkpoint_requested and self.rank == 0:
             acknowledge(self.folder.path, "checkpoint")
         self.reporter.end_step(self.step)
+
+    def _fail_validation(self, fault: InputFault) -> None:
+        """Stop a run that cannot be measured, with a checkpoint of all that it has trained. Raises InputFault."""
+        self.save()
+        reason = self.checkpointer.close()
+        saved = f"was not written: {reason}" if reason else "is kept"
+        problem = f"{fault.problem}; the checkpoint of step {self.step} {saved}"
+        self._log_event("validation_failed", f"{fault.where}: {problem}", 0)
+        raise InputFault(
+            f"the validation after step {self.step}: {fault.where}",
+            problem,
+            f"{fault.remedy} Then resume the run.",
+        )
 
     def save(self) -> None:
         """Start a checkpoint of the completed steps."""

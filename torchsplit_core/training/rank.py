@@ -24,6 +24,7 @@ from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.model_source import foreign_code, load_trainable, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
+from torchsplit_core.training.held_out.evaluation import held_out_of_client
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_launch
 from torchsplit_core.training.process_group import Address, join_process_group
@@ -116,6 +117,9 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
             scheduler = client.get_scheduler(
                 optimizer, steps or steps_per_epoch(len(data), strategy.job.global_batch)
             )
+    held_out = None
+    if options.validation.every is not None:
+        held_out = held_out_of_client(client, strategy.choices.micro_batch)
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
         model, optimizer, DataLoader(data, sampler=sampler(data)),
@@ -126,6 +130,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         expert_plan=getattr(client, "expert_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
         scheduler=scheduler,
+        held_out=held_out,
         heartbeat=heartbeat,
         began_s=began_s,
     )  # fmt: skip
@@ -139,7 +144,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         return loss
 
     run.train(loss_of)
-    if run.rank == 0 and not run.repartition and can_validate(client):
+    if run.rank == 0 and not run.repartition and held_out is None and can_validate(client):
         (Path(task.reports) / VALIDATE).touch()
     _exit(run, Path(task.reports) / exit_file("moves" if run.repartition else "done", run.rank))
 

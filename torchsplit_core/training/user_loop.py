@@ -14,12 +14,15 @@ from torch.utils.data import DataLoader
 
 from torchsplit_core.files import read_file
 from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+from torchsplit_core.training.held_out.evaluation import Metrics, held_out_of
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.process_group import join_process_group
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.strategy.updates import UpdateOptions
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 _FOLDER_LOCKS = ExitStack()
 """Locks of the folders that this process writes to, held until it ends."""
@@ -29,7 +32,7 @@ def prepare(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loader: DataLoader[Any],
-    strategy: RunStrategy | str | Path | Any,
+    strategy: RunStrategy | str | Path | Any | None,
     folder: str | Path,
     *,
     steps: int | None = None,
@@ -40,6 +43,9 @@ def prepare(
     seed: int = 0,
     clip_norm: float | None = None,
     scheduler: Any = None,
+    validation: tuple[DataLoader[Any], Metrics] | None = None,
+    validate_every: int | None = None,
+    best: str | None = None,
     tensor_plan: Mapping[str, str] | None = None,
     context_plan: Mapping[str, Any] | None = None,
     expert_plan: Sequence[str] | None = None,
@@ -47,15 +53,26 @@ def prepare(
 ) -> TrainingRun:
     """A training run around the user's own loop, in this process and those that torchrun started with it.
 
-    `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value. `loader`: its dataset
+    `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value; None: the model whole on
+    every process, in fp32, and steps of as many samples as a batch of the loader has. `loader`: its dataset
     must have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader
     shuffles. Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan`
     the loader must give batches `(inputs, targets)`. `clip_norm`: the most that the 2-norm of a step's gradients may
-    be. `scheduler`: a schedule of this optimizer, kept in checkpoints; the loop calls its `step()`. Raises InputFault
-    for what cannot be run.
+    be. `scheduler`: a schedule of this optimizer, kept in checkpoints; the loop calls its `step()`.
+    `validation`: held-out samples and `metrics(outputs, targets)`, figures by name as means over a batch. They are
+    measured every `validate_every` steps and at the last one; the checkpoint with the best value of the metric `best`
+    (NAME, NAME:min or NAME:max) stays. Raises InputFault for what cannot be run.
     """
+    if validation is None and (validate_every is not None or best):
+        raise InputFault(
+            "validation",
+            f"is missing, but {'best' if best else 'validate_every'} is given",
+            "Give validation=(loader, metrics).",
+        )
     if not dist.is_initialized():
         join_process_group()
+    if strategy is None:
+        strategy = _plain_strategy(loader, dist.get_world_size())
     if isinstance(strategy, str | Path):
         strategy = read_file(strategy)[1]
     if not isinstance(strategy, RunStrategy):
@@ -76,8 +93,20 @@ def prepare(
         model, optimizer, loader, fit_to_world_size(strategy, dist.get_world_size()), run_folder,
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
-            update=UpdateOptions(clip_norm),
+            update=UpdateOptions(clip_norm), validation=ValidationOptions(validate_every, best),
         ),
         tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
-        scheduler=scheduler,
+        scheduler=scheduler, held_out=held_out_of(*validation) if validation else None,
     )  # fmt: skip
+
+
+def _plain_strategy(loader: DataLoader[Any], processes: int) -> RunStrategy:
+    """A loader's batch as a step, divided over the processes. Raises InputFault for a loader that names no size."""
+    if loader.batch_size is None:
+        raise InputFault(
+            "the strategy",
+            "is None, and the loader has no batch size to take for a step",
+            "Give the loader a batch size, or a strategy.",
+        )
+    choices = ParallelConfig(data=processes, micro_batch=-(-loader.batch_size // processes))
+    return RunStrategy(choices, TrainingJob(loader.batch_size, "fp32"))

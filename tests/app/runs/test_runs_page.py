@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.runs.curves import TIME, CurveSettings, held_out_curves
 from app.runs.new_form import MANUAL_STRATEGY, parse_settings
+from app.runs.status_tables import checkpoint_rows
 from app.session import runs
 from app.session.result_kind import RUN
 from tests.app.test_ended_work import begin
@@ -36,8 +39,10 @@ from torchsplit_core.jobs.job_kinds import (
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.monitor import is_requested
 from torchsplit_core.training.monitor.discovery import published_endpoint
+from torchsplit_core.training.monitor.run_reader import RunReader
 from torchsplit_core.training.stored_runs import RUNS_SETTING, run_paths
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.strategy.updates import UpdateOptions
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
@@ -143,6 +148,10 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     update = {"schedule": "cosine", "warmup": 2, "clip": 1.5}
     options = parse_settings(workspace, told | here | update | {"processes": 3})[1]
     assert options.update == UpdateOptions(1.5, "cosine", 2)
+    assert options.validation == ValidationOptions()
+    held_out = {"validate_every": 2, "best": " accuracy "}
+    options = parse_settings(workspace, told | here | held_out | {"processes": 3})[1]
+    assert options.validation == ValidationOptions(2, "accuracy")
     with pytest.raises(InputFault, match="--warmup-steps: is 6, above the 5 steps of the run"):
         parse_settings(workspace, told | here | update | {"processes": 3, "warmup": 6})
 
@@ -379,6 +388,28 @@ def test_held_out_figures_stand_beside_the_loss_of_the_step_that_they_are_of(wor
     assert "on 360 held-out samples, at step 4; 2 at first\n" in measured(4)
     # Of a step that is done anew nothing is measured yet.
     assert "held-out" not in measured(7)
+
+
+def test_a_run_that_was_measured_has_its_metrics_beside_the_loss(workspace):
+    path = kept(workspace, "digits-1")
+    assert "accuracy" not in said(opened(workspace, "digits-1"))
+    lines = RunFolder(path).steps()
+    (path / "metrics.jsonl").unlink()
+    for line in lines:
+        measured = {"validation": {"loss": 0.4, "accuracy": 0.125 * line["step"]}, "validation_s": 0.1}
+        figures = measured if line["step"] % 2 == 0 else {}
+        RunFolder(path).add_step(line["step"], line["loss"], 8, 0.2, 2, 2**20, figures)
+    (path / "checkpoints" / "best.json").write_text('{"step": 4, "metric": "accuracy", "value": 0.5}')
+    view = RunReader(path).view()
+    drawn = held_out_curves(view, 1, CurveSettings())
+    assert {name: (list(line.at), list(line.values)) for name, line in drawn.items()} == {
+        "loss": ([2.0, 4.0, 6.0], [0.4, 0.4, 0.4]), "accuracy": ([2.0, 4.0, 6.0], [0.25, 0.5, 0.75]),
+    }  # fmt: skip
+    along_time = held_out_curves(view, 1, CurveSettings(along=TIME))["accuracy"]
+    assert list(along_time.at) == pytest.approx([0.4, 0.8, 1.2])
+    (row,) = checkpoint_rows(view, datetime.now(UTC))
+    assert row["role"] == "the run goes on from here, best accuracy"
+    opened(workspace, "digits-1")
 
 
 def test_a_run_that_a_door_begins_starts_and_ends_with_it(workspace, monkeypatch):

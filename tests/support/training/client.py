@@ -1,15 +1,16 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
 The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
-`open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "slow_blocks":
-seconds that it takes longer for each block of a pipeline, "quick_moves": true where a move of blocks counts as costing
-nothing, "room":
-[sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
-"samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
-"spare": weights that no step uses, "end": [rank, what it is killed before at the end of the run: "close" (it waits for
-the last checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step
-and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a
-stall, `how` is `stopped` or `waiting`.
+`open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample,
+"slow_blocks": seconds that it takes longer for each block of a pipeline, "quick_moves": true where a move of blocks
+counts as costing nothing, "room": [sample, samples of a pass that fit from there on], "short": true where no memory
+is free, "nan": sample, "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample,
+"no_room_for": rank, "spare": weights that no step uses, "held_out": held-out samples, "bad_held_out": the one that
+cannot be read, "nan_metric": true, "best_at": the measurement (from 1) after which the metric `score` gets worse,
+"end": [rank, what it is killed before at the end of the run: "close" (it waits for the last checkpoint) or "barrier"
+(the ranks let each other go)]}`. Samples stand in their order, so a sample is a step and a rank. A kill happens once,
+`target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
+`waiting`.
 """
 
 from __future__ import annotations
@@ -170,4 +171,30 @@ class Client:
         return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
 
 
-client = Client()
+class HeldOut(Data):
+    """Samples of their own."""
+
+    def __len__(self) -> int:
+        return int(PLAN["held_out"])
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        if index == PLAN.get("bad_held_out"):
+            raise ValueError(f"sample {index} is unreadable")
+        return super().__getitem__(-1 - index)
+
+
+class MeasuredClient(Client):
+    """With held-out samples."""
+
+    def get_validation_dataset(self) -> HeldOut:
+        return HeldOut()
+
+    def get_metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        if "best_at" in PLAN:
+            self.calls = getattr(self, "calls", 0) + 1
+            return {"score": 2.0 if self.calls < PLAN["best_at"] else 1.0}
+        error = float("nan") if PLAN.get("nan_metric") else (outputs - targets).abs().amax().item()
+        return {"largest_error": error}
+
+
+client = MeasuredClient() if "held_out" in PLAN else Client()

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from tests.support.training.client import Client, Data
+from tests.support.training.client import Client, Data, Tiny
 from tests.support.training.runs import beside, free_port
 
-GLOBAL_BATCH = 8
+GLOBAL_BATCH, HELD_OUT = 8, 5
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Recipe:
     optimizer: str = "adamw"
     checkpoint_every: int = 3
     total: int = 8
+    dropout: float = 0.0
+    validate_every: int | None = None
+    best: str | None = None
 
 
 class Samples(Data):
@@ -41,10 +44,18 @@ class Samples(Data):
         return self.count
 
 
+class Later(Samples):
+    """Samples that none trains on."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(-1 - index)
+
+
 def parts(recipe: Recipe) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     """Model, optimizer, and schedule or None."""
     client = Client()
-    model = client.get_model()
+    torch.manual_seed(3)
+    model = Tiny(8, recipe.dropout)
     optimizer = client.get_optimizer(model.parameters(), recipe.optimizer)
     schedules = {
         "one cycle": lambda: lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=recipe.total),
@@ -64,9 +75,11 @@ def parts(recipe: Recipe) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
 def plain(recipe: Recipe, out: Path) -> None:
     """Nothing but PyTorch."""
     model, optimizer, scheduler = parts(recipe)
-    data, losses, rates, norms = Samples(recipe.samples), [], [], []
+    data, losses, rates, norms, held_out = Samples(recipe.samples), [], [], [], []
     micro, start = GLOBAL_BATCH // recipe.passes, 0
-    for _ in range(recipe.steps):
+    # As a run seeds its first rank.
+    torch.manual_seed(0)
+    for step in range(1, recipe.steps + 1):
         indices = range(start, min(start + GLOBAL_BATCH, recipe.samples))
         start = 0 if indices.stop == recipe.samples else indices.stop
         loss_sum = 0.0
@@ -85,7 +98,14 @@ def plain(recipe: Recipe, out: Path) -> None:
             scheduler.step()
         optimizer.zero_grad()
         losses.append(loss_sum)
-    torch.save({"losses": losses, "rates": rates, "norms": norms, "weights": model.state_dict()}, out)
+        if recipe.validate_every and (step % recipe.validate_every == 0 or step == recipe.steps):
+            (inputs,), targets = torch.utils.data.default_collate([data[-1 - i] for i in range(HELD_OUT)])
+            model.eval()
+            with torch.no_grad():
+                held_out.append(nn.functional.mse_loss(model(inputs), targets).item())
+            model.train()
+    written = {"losses": losses, "rates": rates, "norms": norms, "held_out": held_out}
+    torch.save(written | {"weights": model.state_dict()}, out)
 
 
 def around(recipe: Recipe, strategy: str, folder: Path, out: Path, environment: dict[str, str]) -> None:
@@ -95,9 +115,17 @@ def around(recipe: Recipe, strategy: str, folder: Path, out: Path, environment: 
 
     model, optimizer, scheduler = parts(recipe)
     loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=2)
+    held_out = torch.utils.data.DataLoader(Later(HELD_OUT), batch_size=2)
+
+    def measure(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+        # Random numbers that a measurement draws are not those that training draws.
+        torch.rand(3)
+        return {"loss": nn.functional.mse_loss(outputs, targets).item()}
+
     run = prepare(
         model, optimizer, loader, strategy, folder, steps=recipe.steps, checkpoint_every=recipe.checkpoint_every,
-        clip_norm=recipe.clip_norm, scheduler=scheduler,
+        clip_norm=recipe.clip_norm, scheduler=scheduler, validate_every=recipe.validate_every, best=recipe.best,
+        validation=(held_out, measure) if recipe.validate_every else None,
     )  # fmt: skip
     for (inputs,), targets in run:
         run.backward(nn.functional.mse_loss(run.model(inputs), targets))

@@ -18,7 +18,11 @@ from torchsplit_core.cli.training.cluster import (
     train_on_cluster,
     write_fleet,
 )
-from torchsplit_core.cli.training.update_options import add_update_options, update_options
+from torchsplit_core.cli.training.update_options import (
+    add_update_options,
+    update_options,
+    validation_options,
+)
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.strategy.request import StrategyRequest
@@ -36,7 +40,7 @@ def add_train_command(command: Command) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="sample:NAME, FILE.py:NAME (needs --trust), or RUN[@step-N] (its weights go on)",
+        help="sample:NAME, FILE.py:NAME (needs --trust), or RUN[@step-N|@best] (its weights go on)",
     )
     parser.add_argument(
         "--strategy",
@@ -164,6 +168,7 @@ def _train(options: argparse.Namespace) -> int:
         stall_limit_s=options.stall_limit,
         balance=options.balance,
         update=update_options(options),
+        validation=validation_options(options),
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
     if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):
@@ -213,7 +218,10 @@ def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
         print(f"warning: {words}", file=sys.stderr)
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
     restarts = f"; {summary.restarts} restarts" if summary.restarts else ""
-    metrics = "".join(f", {name} {value:.4g}" for name, value in summary.metrics.items())
+    metrics = "".join(
+        f", {'held-out ' if name == 'loss' else ''}{name} {value:.4g}"
+        for name, value in summary.metrics.items()
+    )
     print(f"{options.output}: step {summary.step}, loss {loss}{metrics}{restarts}", file=sys.stderr)
     return 0
 

@@ -1,14 +1,16 @@
-"""Options of the command train on how gradients become weights."""
+"""Options of the command train on how gradients become weights, and on when the run is measured."""
 
 from __future__ import annotations
 
 import argparse
 
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
 
 
 def add_update_options(parser: argparse.ArgumentParser) -> None:
-    """Add --clip-norm and the options of the schedule."""
+    """Add --clip-norm and the options of the schedule and of the validation."""
     parser.add_argument(
         "--clip-norm",
         type=float,
@@ -33,8 +35,30 @@ def add_update_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the step at which the schedule ends (default: the last step of the run's first start)",
     )
+    parser.add_argument(
+        "--validate-every",
+        type=int,
+        metavar="STEPS",
+        help="from one measurement on held-out samples to the next (default: one, of the finished run)",
+    )
+    parser.add_argument(
+        "--best",
+        metavar="METRIC",
+        help="keep the checkpoint whose METRIC is best: NAME, NAME:min or NAME:max (of a loss: the smallest)",
+    )
 
 
 def update_options(options: argparse.Namespace) -> UpdateOptions:
     """What these options ask for. Raises InputFault."""
     return UpdateOptions(options.clip_norm, options.schedule, options.warmup_steps, options.schedule_steps)
+
+
+def validation_options(options: argparse.Namespace) -> ValidationOptions:
+    """What these options ask for. Raises InputFault."""
+    if options.best and options.validate_every is None:
+        raise InputFault(
+            "--best",
+            f"is {quoted(options.best)}, but nothing is measured before the end of the run",
+            "Give --validate-every too.",
+        )
+    return ValidationOptions(options.validate_every, options.best)

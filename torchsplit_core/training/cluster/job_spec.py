@@ -127,6 +127,10 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
     for field in dataclasses.fields(update):
         if (value := getattr(update, field.name)) != getattr(default_update, field.name):
             arguments.append(f"--{field.name.replace('_', '-')}={value}")
+    if options.validation.every is not None:
+        arguments.append(f"--validate-every={options.validation.every}")
+    if options.validation.best:
+        arguments.append(f"--best={options.validation.best}")
     if options.stall_limit_s is not None:
         arguments.append(f"--stall-limit={options.stall_limit_s:g}")
     arguments += (

@@ -93,6 +93,13 @@ def _run_metrics(view: RunView) -> Iterable[Metric]:
         yield GaugeMetricFamily(f"{PREFIX}step", "The last step that is done", view.last_step)
         for name, (words, column) in STEP_FIGURES.items():
             yield GaugeMetricFamily(f"{PREFIX}{name}", words, getattr(view.steps, column)[-1])
+    if view.steps.validations:
+        held_out = GaugeMetricFamily(
+            f"{PREFIX}validation", "Mean of a metric over held-out samples, of the last measurement", labels=["metric"]
+        )  # fmt: skip
+        for name, value in view.steps.validations[-1][1].items():
+            held_out.add_metric([name], value)
+        yield held_out
     if view.target_steps:
         yield GaugeMetricFamily(f"{PREFIX}wanted_steps", "The step that the run ends with", view.target_steps)
     if view.checkpoints:
@@ -190,6 +197,8 @@ class _EventWriter:
             for name, (_, column) in STEP_FIGURES.items():
                 if isinstance(line.get(column), int | float):
                     self._writer.add_scalar(f"train/{name}", line[column], step)
+            for name, value in dict(line.get("validation") or {}).items():
+                self._writer.add_scalar(f"validation/{name}", value, step)
             self._last_step = step
         if self._writer is not None:
             if lines:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.checkpoints.store import LATEST
-from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS, Validation, read_validation
+from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS, Validation, read_best, read_validation
 from torchsplit_core.training.monitor.gpu_sampler import read_gpus
 from torchsplit_core.training.monitor.launch_record import read_launch
 from torchsplit_core.training.monitor.run_view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -182,12 +182,18 @@ def _checkpoints(folder: Path) -> list[Checkpoint]:
         newest = (folder / LATEST).read_text(encoding="utf-8").strip()
     except OSError:
         newest = ""
-    checkpoints = []
+    checkpoints, best = [], read_best(folder.parent)
     for path in sorted(folder.glob("step-*")):
         with contextlib.suppress(OSError, ValueError):
             step, status = int(path.name[5:]), (path / "manifest.json").stat()
             size = sum(file.stat().st_size for file in path.iterdir())
             checkpoints.append(
-                Checkpoint(step, size, datetime.fromtimestamp(status.st_mtime, UTC), path.name == newest)
+                Checkpoint(
+                    step,
+                    size,
+                    datetime.fromtimestamp(status.st_mtime, UTC),
+                    path.name == newest,
+                    best.metric if best and best.step == step else "",
+                )
             )
     return checkpoints

@@ -25,6 +25,8 @@ class Steps:
     samples: array[int] = field(default_factory=lambda: array("q"))
     step_s: array[float] = field(default_factory=lambda: array("d"))
     world_size: array[int] = field(default_factory=lambda: array("q"))
+    validations: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
+    """Steps after which the run was measured on held-out samples, with the figures."""
 
     def __len__(self) -> int:
         return len(self.step)
@@ -34,6 +36,9 @@ class Steps:
         row = [kind(line[name]) for name, kind in COLUMNS.items()]
         for name, value in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(value)
+        if "validation" in line:
+            figures = {str(name): float(value) for name, value in dict(line["validation"]).items()}
+            self.validations.append((self.step[-1], figures))
 
 
 COLUMNS: Mapping[str, type] = {
@@ -88,12 +93,16 @@ class NodeGpu:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint: its step, its bytes on disk, when it was completed. `newest`: LATEST names it."""
+    """A complete checkpoint: its step, its bytes on disk, when it was completed.
+
+    `newest`: LATEST names it; `best_by`: the metric by which it is the best, empty if it is not.
+    """
 
     step: int
     bytes: int
     time: datetime
     newest: bool
+    best_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.updates import UpdateOptions
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
@@ -49,7 +50,8 @@ class RunOptions:
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
     took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `update`: how gradients
-    become weights. Raises InputFault for a count below 1 and a limit that is none.
+    become weights; `validation`: when the run is measured on held-out samples. Raises InputFault for a count below 1
+    and a limit that is none.
     """
 
     steps: int | None = None
@@ -61,6 +63,7 @@ class RunOptions:
     stall_limit_s: float | None = None
     balance: bool = False
     update: UpdateOptions = field(default_factory=UpdateOptions)
+    validation: ValidationOptions = field(default_factory=ValidationOptions)
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):

@@ -1,0 +1,1 @@
+"""A run measured on held-out samples while it trains."""
