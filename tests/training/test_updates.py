@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.training.plain_loop import Recipe, run_around, run_plain, run_without_step
+from tests.support.training.plain_loop import Recipe, run_around, run_into_nan, run_plain, run_without_step
 from tests.support.training.runs import client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder, schedule_of
 from torchsplit_core.training.updates.schedules import length_warning, pack, schedule_steps, unpack
@@ -38,6 +38,45 @@ def test_a_loop_around_a_run_is_a_plain_loop_to_the_bit(recipe: Recipe, tmp_path
     assert lines(tmp_path / "run", "learning_rate") == wanted["rates"]
     assert lines(tmp_path / "run", "gradient_norm") == wanted["norms"]
     assert max(wanted["norms"]) > recipe.clip_norm
+    assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_gradients_of_so_many_passes_are_added_also_where_the_data_ends_among_them(
+    processes: int, tmp_path: Path
+) -> None:
+    """Steps of 8, 8 and 3 samples, in passes of 2: the last step has passes of 2 and 1."""
+    recipe = Recipe(samples=19, passes=4, accumulate=4, clip_norm=0.5)
+    wanted = run_plain(recipe, tmp_path)
+    weights = run_around(recipe, tmp_path, processes, shard="")
+    assert [line["samples"] for line in RunFolder(tmp_path / "run").steps()] == [8, 8, 3, 8, 8, 3, 8]
+    if processes == 1:
+        assert losses(tmp_path / "run") == wanted["losses"]
+        assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
+    assert losses(tmp_path / "run") == pytest.approx(wanted["losses"], abs=1e-6)
+
+
+def test_passes_of_a_step_by_the_command_are_as_many_on_any_number_of_processes(tmp_path: Path) -> None:
+    source, update = client_file(tmp_path), UpdateOptions(accumulate=4)
+    for processes in (1, 2):
+        plan = strategy(optimizer="adamw", micro_batch=8)
+        run(source, tmp_path / f"run-{processes}", plan, processes, steps=3, update=update)
+        choices = RunFolder(tmp_path / f"run-{processes}").facts()["choices"]
+        assert choices["micro_batch"] == 8 // 4 // processes
+    assert losses(tmp_path / "run-2") == pytest.approx(losses(tmp_path / "run-1"), abs=1e-6)
+    with pytest.raises(InputFault, match="--accumulate: is 9, but a rank has 8 of the samples of a step"):
+        run(source, tmp_path / "more", plan, 1, update=UpdateOptions(accumulate=9))
+
+
+def test_a_loss_that_is_no_number_stops_a_loop_at_its_last_checkpoint(tmp_path: Path) -> None:
+    """Sample 17 is in the third step, in the first of its passes."""
+    wanted = run_plain(Recipe(steps=2), tmp_path)
+    (words,) = run_into_nan(tmp_path)
+    assert words.startswith(
+        "the loss of step 3, rank 0: is nan; nothing of that step was taken, and the checkpoint of st"
+    )
+    assert losses(tmp_path / "run") == wanted["losses"]
+    weights = torch.load(tmp_path / "weights.pt")
     assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
 
 
@@ -142,6 +181,7 @@ def test_what_a_named_schedule_gives() -> None:
         ({"clip_norm": 0.0}, "--clip-norm: is 0"),
         ({"clip_norm": float("nan")}, "--clip-norm: is nan"),
         ({"schedule": "steps"}, "--schedule: is 'steps'"),
+        ({"accumulate": 0}, "--accumulate: is 0, below the least value 1"),
         ({"warmup_steps": 3}, "--warmup-steps: is 3, but there is no schedule"),
         ({"schedule": "linear", "schedule_steps": 0}, "--schedule-steps: is 0, below the least value 1"),
         ({"schedule": "linear", "schedule_steps": 5, "warmup_steps": 6}, "--warmup-steps: is 6, above the 5 steps"),

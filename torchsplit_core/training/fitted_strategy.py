@@ -145,6 +145,26 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     )
 
 
+def in_passes(strategy: RunStrategy, passes: int | None) -> RunStrategy:
+    """The strategy with so many passes in a full step (None: as it is), whose samples stay.
+
+    Raises InputFault if a rank has fewer samples than passes.
+    """
+    if passes is None:
+        return strategy
+    samples = -(-strategy.job.global_batch // strategy.choices.data)
+    if passes > samples:
+        raise InputFault(
+            "--accumulate",
+            f"is {passes}, but a rank has {samples} of the samples of a step",
+            f"Give at most {samples}.",
+        )
+    choices = replace(strategy.choices, micro_batch=-(-samples // passes))
+    return replace(
+        strategy, choices=choices, predicted=strategy.predicted if choices == strategy.choices else None
+    )
+
+
 def _reduce_stages(choices: ParallelConfig, processes: int) -> ParallelConfig:
     stage_ranks = choices.tensor * choices.context
     stages = next(

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from torchsplit_core.files import read_file
-from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+from torchsplit_core.training.fitted_strategy import fit_to_world_size, in_passes, run_strategy_of
 from torchsplit_core.training.held_out.evaluation import Metrics, held_out_of
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.process_group import join_process_group
@@ -41,6 +41,7 @@ def prepare(
     shares: tuple[float, ...] = (),
     balance: bool = False,
     seed: int = 0,
+    accumulate: int | None = None,
     clip_norm: float | None = None,
     scheduler: Any = None,
     validation: tuple[DataLoader[Any], Metrics] | None = None,
@@ -54,14 +55,17 @@ def prepare(
     """A training run around the user's own loop, in this process and those that torchrun started with it.
 
     `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value; None: the model whole on
-    every process, in fp32, and steps of as many samples as a batch of the loader has. `loader`: its dataset
-    must have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader
-    shuffles. Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan`
-    the loader must give batches `(inputs, targets)`. `clip_norm`: the most that the 2-norm of a step's gradients may
-    be. `scheduler`: a schedule of this optimizer, kept in checkpoints; the loop calls its `step()`.
-    `validation`: held-out samples and `metrics(outputs, targets)`, figures by name as means over a batch. They are
-    measured every `validate_every` steps and at the last one; the checkpoint with the best value of the metric `best`
-    (NAME, NAME:min or NAME:max) stays. Raises InputFault for what cannot be run.
+    every process, in fp32, and `accumulate` batches of the loader (default: one) as a step. `loader`: its dataset must
+    have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader shuffles.
+    Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan` the
+    loader must give batches `(inputs, targets)`.
+
+    `accumulate`: passes of a full step whose gradients are added up (default: as the strategy's micro-batch makes).
+    `clip_norm`: the most that the 2-norm of a step's gradients may be. `scheduler`: a schedule of this optimizer, kept
+    in checkpoints; the loop calls its `step()`. `validation`: held-out samples and `metrics(outputs, targets)`, figures
+    by name as means over a batch. They are measured every `validate_every` steps and at the last one; the checkpoint
+    with the best value of the metric `best` (NAME, NAME:min or NAME:max) stays. Raises InputFault for what cannot be
+    run.
     """
     if validation is None and (validate_every is not None or best):
         raise InputFault(
@@ -72,7 +76,7 @@ def prepare(
     if not dist.is_initialized():
         join_process_group()
     if strategy is None:
-        strategy = _plain_strategy(loader, dist.get_world_size())
+        strategy = _plain_strategy(loader, dist.get_world_size(), accumulate or 1)
     if isinstance(strategy, str | Path):
         strategy = read_file(strategy)[1]
     if not isinstance(strategy, RunStrategy):
@@ -90,18 +94,21 @@ def prepare(
     dist.barrier()
     _FOLDER_LOCKS.enter_context(run_folder.rank_lock())
     return TrainingRun(
-        model, optimizer, loader, fit_to_world_size(strategy, dist.get_world_size()), run_folder,
+        model, optimizer, loader, in_passes(fit_to_world_size(strategy, dist.get_world_size()), accumulate), run_folder,
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
-            update=UpdateOptions(clip_norm), validation=ValidationOptions(validate_every, best),
+            update=UpdateOptions(clip_norm, accumulate=accumulate), validation=ValidationOptions(validate_every, best),
         ),
         tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
         scheduler=scheduler, held_out=held_out_of(*validation) if validation else None,
     )  # fmt: skip
 
 
-def _plain_strategy(loader: DataLoader[Any], processes: int) -> RunStrategy:
-    """A loader's batch as a step, divided over the processes. Raises InputFault for a loader that names no size."""
+def _plain_strategy(loader: DataLoader[Any], processes: int, accumulate: int) -> RunStrategy:
+    """So many batches of a loader as a step, divided over the processes.
+
+    Raises InputFault for a loader that names no size.
+    """
     if loader.batch_size is None:
         raise InputFault(
             "the strategy",
@@ -109,4 +116,4 @@ def _plain_strategy(loader: DataLoader[Any], processes: int) -> RunStrategy:
             "Give the loader a batch size, or a strategy.",
         )
     choices = ParallelConfig(data=processes, micro_batch=-(-loader.batch_size // processes))
-    return RunStrategy(choices, TrainingJob(loader.batch_size, "fp32"))
+    return RunStrategy(choices, TrainingJob(loader.batch_size * accumulate, "fp32"))

@@ -30,6 +30,7 @@ class Recipe:
     checkpoint_every: int = 3
     total: int = 8
     dropout: float = 0.0
+    accumulate: int | None = None
     validate_every: int | None = None
     best: str | None = None
 
@@ -83,8 +84,9 @@ def plain(recipe: Recipe, out: Path) -> None:
         indices = range(start, min(start + GLOBAL_BATCH, recipe.samples))
         start = 0 if indices.stop == recipe.samples else indices.stop
         loss_sum = 0.0
-        for first in range(0, len(indices), micro):
-            batch = [data[index] for index in indices[first : first + micro]]
+        # The last step's passes are as even as can be, too.
+        for part in torch.arange(indices.start, indices.stop).tensor_split(-(-len(indices) // micro)):
+            batch = [data[index] for index in part.tolist()]
             (inputs,), targets = torch.utils.data.default_collate(batch)
             loss = nn.functional.mse_loss(model(inputs), targets)
             share = len(batch) / len(indices)
@@ -108,13 +110,15 @@ def plain(recipe: Recipe, out: Path) -> None:
     torch.save(written | {"weights": model.state_dict()}, out)
 
 
-def around(recipe: Recipe, strategy: str, folder: Path, out: Path, environment: dict[str, str]) -> None:
+def around(
+    recipe: Recipe, strategy: str | None, folder: Path, out: Path, environment: dict[str, str]
+) -> None:
     """The same loop around a run."""
     os.environ.update(environment)
     from torchsplit_core.training import prepare
 
     model, optimizer, scheduler = parts(recipe)
-    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=2)
+    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=GLOBAL_BATCH // recipe.passes)
     held_out = torch.utils.data.DataLoader(Later(HELD_OUT), batch_size=2)
 
     def measure(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
@@ -125,7 +129,7 @@ def around(recipe: Recipe, strategy: str, folder: Path, out: Path, environment: 
     run = prepare(
         model, optimizer, loader, strategy, folder, steps=recipe.steps, checkpoint_every=recipe.checkpoint_every,
         clip_norm=recipe.clip_norm, scheduler=scheduler, validate_every=recipe.validate_every, best=recipe.best,
-        validation=(held_out, measure) if recipe.validate_every else None,
+        validation=(held_out, measure) if recipe.validate_every else None, accumulate=recipe.accumulate,
     )  # fmt: skip
     for (inputs,), targets in run:
         run.backward(nn.functional.mse_loss(run.model(inputs), targets))
@@ -164,12 +168,12 @@ def run_plain(recipe: Recipe, folder: Path) -> dict[str, Any]:
 def run_around(
     recipe: Recipe, folder: Path, processes: int = 1, shard: str = "none", run: str = "run"
 ) -> dict[str, Any]:
-    """The weights that the loop around a run ends with, in so many processes."""
+    """The weights that the loop around a run ends with, in so many processes; `shard` empty: without a strategy."""
     port, started = free_port(), []
     for rank in range(processes):
         variables = {"RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = {name: str(value) for name, value in variables.items()} if processes > 1 else {}
-        strategy = str(request(folder, recipe, processes, shard))
+        strategy = str(request(folder, recipe, processes, shard)) if shard else None
         started.append(beside(around, recipe, strategy, folder / run, folder / "around.pt", environment))
     for process in started:
         process.join()
@@ -178,24 +182,48 @@ def run_around(
     return weights
 
 
-def without_step(strategy: str, folder: Path, out: Path) -> None:
-    """A loop that forgets `optimizer.step()`; writes what it is told."""
+class Broken(Samples):
+    """Sample 17 is no number."""
+
+    def __getitem__(self, index: int) -> Any:
+        (inputs,), targets = super().__getitem__(index)
+        return (inputs * float("nan") if index == 17 else inputs,), targets
+
+
+def faulty(how: str, strategy: str, folder: Path, out: Path) -> None:
+    """A loop that forgets `optimizer.step()`, or whose data is broken; writes what it is told, and the weights."""
     from torchsplit_core.training import prepare
     from torchsplit_core.values import InputFault
 
     recipe = Recipe()
     model, optimizer, _ = parts(recipe)
-    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=2)
+    data = Broken(recipe.samples) if how == "nan" else Samples(recipe.samples)
+    loader = torch.utils.data.DataLoader(data, batch_size=2)
     try:
-        for (inputs,), targets in (run := prepare(model, optimizer, loader, strategy, folder)):
+        for (inputs,), targets in (
+            run := prepare(model, optimizer, loader, strategy, folder, checkpoint_every=2)
+        ):
             run.backward(nn.functional.mse_loss(run.model(inputs), targets))
+            if how == "nan":
+                optimizer.step()
+                optimizer.zero_grad()
     except InputFault as fault:
         out.write_text(f"{fault}\n")
+    torch.save(model.state_dict(), out.with_name("weights.pt"))
 
 
 def run_without_step(folder: Path) -> list[str]:
     """The lines of what a loop without `optimizer.step()` is told."""
+    return _run_faulty("no step", folder)
+
+
+def run_into_nan(folder: Path) -> list[str]:
+    """The lines of what a loop is told whose loss is no number in its third step."""
+    return _run_faulty("nan", folder)
+
+
+def _run_faulty(how: str, folder: Path) -> list[str]:
     strategy = str(request(folder, Recipe(), 1))
-    process = beside(without_step, strategy, folder / "run", folder / "fault.txt")
+    process = beside(faulty, how, strategy, folder / "run", folder / "fault.txt")
     process.join()
     return (folder / "fault.txt").read_text().splitlines()

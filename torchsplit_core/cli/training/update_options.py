@@ -10,7 +10,13 @@ from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
 
 
 def add_update_options(parser: argparse.ArgumentParser) -> None:
-    """Add --clip-norm and the options of the schedule and of the validation."""
+    """Add --accumulate, --clip-norm and the options of the schedule and of the validation."""
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        metavar="N",
+        help="passes of a step whose gradients are added up (default: as the strategy's micro-batch makes)",
+    )
     parser.add_argument(
         "--clip-norm",
         type=float,

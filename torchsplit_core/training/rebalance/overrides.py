@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.training.fitted_strategy import fit_to_world_size
+from torchsplit_core.training.fitted_strategy import fit_to_world_size, in_passes
 from torchsplit_core.training.run_folder import OVERRIDES
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import Recompute
@@ -65,7 +65,7 @@ def fit_attempt(
 
     Overridden layers apply only to the same number of stages.
     """
-    strategy = fit_to_world_size(strategy, processes)
+    strategy = in_passes(fit_to_world_size(strategy, processes), options.update.accumulate)
     overrides, choices = read_overrides(folder), strategy.choices
     choices = replace(
         choices,

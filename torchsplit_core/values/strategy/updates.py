@@ -17,13 +17,16 @@ class UpdateOptions:
 
     `schedule`: how the learning rate goes on from the optimizer's, None if it stays or a schedule is given as an
     object; `warmup_steps` that it rises for first; `schedule_steps`: the step at which it ends, None for the run's
-    last. Raises InputFault for a norm that is not positive, and for steps without a schedule or below what they can be.
+    last. `accumulate`: passes of a full step whose gradients are added up, None for as many as the strategy's
+    micro-batch makes. Raises InputFault for a norm that is not positive, and for steps without a schedule or below what
+    they can be.
     """
 
     clip_norm: float | None = None
     schedule: ScheduleKind | None = None
     warmup_steps: int = 0
     schedule_steps: int | None = None
+    accumulate: int | None = None
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not 0 < self.clip_norm < float("inf"):
@@ -34,7 +37,7 @@ class UpdateOptions:
             raise InputFault(
                 "--schedule", f"is {quoted(self.schedule)}", f"Give one of {', '.join(SCHEDULES)}."
             )
-        least = {"warmup_steps": 0, "schedule_steps": 1}
+        least = {"warmup_steps": 0, "schedule_steps": 1, "accumulate": 1}
         for name, minimum in least.items():
             value = getattr(self, name)
             option = f"--{name.replace('_', '-')}"
@@ -42,7 +45,7 @@ class UpdateOptions:
                 raise InputFault(
                     option, f"is {value}, below the least value {minimum}", f"Give {minimum} or more."
                 )
-            if value and self.schedule is None:
+            if value and self.schedule is None and name != "accumulate":
                 raise InputFault(option, f"is {value}, but there is no schedule", "Give --schedule too.")
         if self.schedule_steps is not None and self.warmup_steps > self.schedule_steps:
             raise InputFault(
