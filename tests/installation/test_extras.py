@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
 MODULES = packages_distributions()
 """Of all that is installed: module → the packages that have it."""
-APART = ("ray", "tensorboard", "llm")
+APART = ("ray", "tensorboard", "data", "llm")
 """Extras that `all` and requirements.txt leave out."""
 
 

@@ -34,6 +34,7 @@ from torchsplit_core.training.division.tensor import (
     check_replicated_gradients,
     divides_sequences,
 )
+from torchsplit_core.training.feeding.choice import batches_of
 from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.held_out.evaluation import Evaluator, HeldOut
 from torchsplit_core.training.held_out.validator import Validator
@@ -53,13 +54,11 @@ from torchsplit_core.training.parallelize import (
 from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, scalar_loss
 from torchsplit_core.training.process_group import check_same_torch
-from torchsplit_core.training.rank_loader import RankBatches
 from torchsplit_core.training.rebalance.migration import StageMigration
 from torchsplit_core.training.rebalance.rebalancer import Rebalancer
 from torchsplit_core.training.rebalance.step_report import RankReport, all_gather_reports, find_not_finite
 from torchsplit_core.training.resume import Resumption
 from torchsplit_core.training.run_folder import MAKE_ROOM, RunFolder
-from torchsplit_core.training.sampling import sample_position
 from torchsplit_core.training.updates.schedules import choose_schedule, length_warning
 from torchsplit_core.training.updates.update import WeightUpdate
 from torchsplit_core.values import InputFault
@@ -111,11 +110,8 @@ class TrainingRun:
         )
         check_options(strategy, options)
         mesh = mesh_of(choices, self.device.type)
-        batches_class = StageBatches if choices.pipeline > 1 else RankBatches
-        self.batches: RankBatches = batches_class(
-            loader, strategy.job.global_batch, choices.micro_batch, data_rank(choices, self.rank), choices.data,
-            options.shares or strategy.shares, options.seed,
-        )  # fmt: skip
+        self._group = dist.new_group(backend="gloo")
+        self.batches = batches_of(loader, strategy, options, self._group)
         self.last_step = self.batches.steps_per_epoch if options.steps is None else options.steps
         self.digest = model_digest(model)
         before = dict(model.named_parameters())
@@ -159,7 +155,6 @@ class TrainingRun:
         )
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
-        self._group = dist.new_group(backend="gloo")
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
         # A separate group: another thread writes checkpoints, between the exchanges of this thread.
         self.checkpointer = AsyncCheckpointer(folder, self.checkpoints, dist.new_group(backend="gloo"))
@@ -184,6 +179,7 @@ class TrainingRun:
         )
         if self.step:
             self.update.load(run_state)
+            self.batches.load(run_state, self.step)
         self._validator = self._make_validator(held_out) if held_out else None
         if words := length_warning(self._schedule_facts, self.last_step):
             self._log_event("warning", words, 0)
@@ -253,7 +249,7 @@ class TrainingRun:
             "seed": self.options.seed,
             "steps": self.last_step,
             "shuffled": self.batches.shuffle,
-            "samples": self.batches.samples,
+            "samples": self.batches.samples or None,
             "processes": self.world_size,
             "nodes": self.nodes,
             "choices": asdict(self.strategy.choices),
@@ -347,7 +343,7 @@ class TrainingRun:
         self.reporter.start_phase()
         self._heartbeat(DATA_PHASE, self.step)
         self.rebalancer.begin(step=True)
-        self._loss_sum, self._step_samples = 0.0, len(self.batches.indices(self.step))
+        self._loss_sum, self._step_samples = 0.0, self.batches.begin_step(self.step)
         self._rank_samples = 0
         self.update.begin(self._count_step)
         return began
@@ -496,7 +492,7 @@ class TrainingRun:
     def save(self) -> None:
         """Start a checkpoint of the completed steps."""
         self._heartbeat(CHECKPOINT_PHASE, self.step)
-        position = sample_position(self.step, self.batches.samples, self.strategy.job.global_batch)
+        position = self.batches.position(self.step)
         manifest = Manifest(
             step=self.step,
             epoch=position.epoch,
@@ -510,7 +506,7 @@ class TrainingRun:
             torch_version=torch.__version__,
         )
         with self.update.outside():
-            run_state = self.update.state()
+            run_state = self.update.state() | self.batches.state()
             self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest, run_state)
 
     def barrier(self) -> None:

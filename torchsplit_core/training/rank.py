@@ -24,9 +24,11 @@ from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.model_source import foreign_code, load_trainable, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
+from torchsplit_core.training.feeding.choice import is_stream
 from torchsplit_core.training.held_out.evaluation import held_out_of_client
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_launch
+from torchsplit_core.training.parallelize import data_rank
 from torchsplit_core.training.process_group import Address, join_process_group
 from torchsplit_core.training.rebalance.overrides import fit_attempt
 from torchsplit_core.training.run_folder import RunFolder
@@ -104,25 +106,21 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         )
     with foreign_code("get_optimizer()"):
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
-    with foreign_code("get_dataset()"):
-        data = client.get_dataset()
     fitted = [fit_attempt(task.strategy, task.options, folder.path, dist.get_world_size())]
     # The first rank's reading counts for all: another node may be writing the file.
     dist.broadcast_object_list(fitted, src=0)
     strategy, options = fitted[0]
+    loader = _loader_of(client, strategy, options)
     scheduler = None
     if hasattr(client, "get_scheduler") and options.update.schedule is None:
         steps = folder.facts().get("schedule_steps") or options.steps
         with foreign_code("get_scheduler()"):
-            scheduler = client.get_scheduler(
-                optimizer, steps or steps_per_epoch(len(data), strategy.job.global_batch)
-            )
+            scheduler = client.get_scheduler(optimizer, steps or _steps_per_epoch(loader, strategy))
     held_out = None
     if options.validation.every is not None:
         held_out = held_out_of_client(client, strategy.choices.micro_batch)
-    sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
-        model, optimizer, DataLoader(data, sampler=sampler(data)),
+        model, optimizer, loader,
         strategy, folder, options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
@@ -149,6 +147,35 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
     _exit(run, Path(task.reports) / exit_file("moves" if run.repartition else "done", run.rank))
 
 
+def _loader_of(client: TrainClient, strategy: RunStrategy, options: RunOptions) -> DataLoader[Any]:
+    """The client's own loader of this rank's part of the data, or one over its samples."""
+    choices = strategy.choices
+    if hasattr(client, "get_loader"):
+        batch = min(choices.micro_batch, -(-strategy.job.global_batch // choices.data))
+        with foreign_code("get_loader()"):
+            loader: DataLoader[Any] = client.get_loader(
+                data_rank(choices, dist.get_rank()), choices.data, batch
+            )
+        return loader
+    with foreign_code("get_dataset()"):
+        data = client.get_dataset()
+    sampler = RandomSampler if options.shuffle else SequentialSampler
+    # A new process would not know the classes of the client's file.
+    context = "fork" if options.workers else None
+    return DataLoader(
+        data, sampler=sampler(data), num_workers=options.workers, multiprocessing_context=context
+    )
+
+
+def _steps_per_epoch(loader: DataLoader[Any], strategy: RunStrategy) -> int:
+    """Steps that take every sample once. Raises InputFault if the data has no length."""
+    if is_stream(loader):
+        raise InputFault(
+            "--steps", "is missing, and the data has no length", "Give the step at which the run ends."
+        )
+    return steps_per_epoch(len(loader.dataset), strategy.job.global_batch)
+
+
 def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
     """End this process once the first rank has marked the attempt as over; a rank killed after that changes nothing.
 
@@ -167,7 +194,8 @@ def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
 def load_train_client(source: str, trust: bool) -> TrainClient:
     """The trainable client of a source. Executes the source's file. Raises InputFault if the client lacks a method."""
     client = load_trainable(source, trust)
-    missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
+    data = "get_loader" if hasattr(client, "get_loader") else "get_dataset"
+    missing = [name for name in (data, "get_loss", "get_optimizer") if not hasattr(client, name)]
     if missing:
         raise InputFault(
             "model source",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from torchsplit_core.model_source import foreign_code
 from torchsplit_core.training.sampling import (
+    DataPosition,
     apportion_samples,
     count_micro_batches,
     sample_position,
@@ -35,7 +36,8 @@ class MicroBatch:
 class RankBatches:
     """The batches of data-parallel rank `rank` of `ranks`, divided by `shares` (empty: equally).
 
-    Raises InputFault for a dataset without a length, without samples, or that can only be iterated.
+    Raises InputFault for a dataset without a length, without samples, or that can only be iterated: those have
+    `StreamBatches`.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class RankBatches:
             raise InputFault(
                 "the data",
                 f"is a {type(data).__name__} without a length or without samples by number",
-                "Give a dataset with __len__ and __getitem__.",
+                "Give a dataset with __len__ and __getitem__, or to a loop of your own an IterableDataset.",
             )
         if not len(data):
             raise InputFault("the data", "has no samples", "Give at least one.")
@@ -88,12 +90,30 @@ class RankBatches:
 
     def iter_micro_batches(self, step: int) -> Iterator[MicroBatch]:
         """This rank's micro-batches of that step."""
-        indices = self.indices(step)
-        parts = split_micro_batches(
-            self.rank_indices(step), count_micro_batches(self.counts(len(indices)), self.micro_batch)
-        )
+        parts = self.parts(step)
         for number, part in enumerate(parts, start=1):
-            yield MicroBatch(self.batch(part or indices[:1]), len(part), number == len(parts))
+            indices = part or self.indices(step)[:1]
+            yield MicroBatch(self.batch(indices), len(part), number == len(parts))
+
+    def parts(self, step: int) -> tuple[tuple[int, ...], ...]:
+        """The samples of each of this rank's micro-batches of that step; with few samples some are empty."""
+        counts = self.counts(len(self.indices(step)))
+        return split_micro_batches(self.rank_indices(step), count_micro_batches(counts, self.micro_batch))
+
+    def begin_step(self, step: int) -> int:
+        """How many samples of all ranks the step after `step` steps has."""
+        return len(self.indices(step))
+
+    def position(self, step: int) -> DataPosition:
+        """Where that step begins: completed epochs, and samples since."""
+        return sample_position(step, self.samples, self.global_batch)
+
+    def state(self) -> dict[str, str]:
+        """What a checkpoint keeps of the data besides the step, as text by name."""
+        return {}
+
+    def load(self, run_state: Mapping[str, str], step: int) -> None:
+        """Go on after `step` steps, with what the checkpoint kept."""
 
     def batch(self, indices: Sequence[int]) -> Any:
         """These samples, collated."""

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from torchsplit_core.files import read_file
+from torchsplit_core.training.feeding.choice import is_stream
 from torchsplit_core.training.fitted_strategy import fit_to_world_size, in_passes, run_strategy_of
 from torchsplit_core.training.held_out.evaluation import Metrics, held_out_of
 from torchsplit_core.training.loop import TrainingRun
@@ -55,10 +56,11 @@ def prepare(
     """A training run around the user's own loop, in this process and those that torchrun started with it.
 
     `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value; None: the model whole on
-    every process, in fp32, and `accumulate` batches of the loader (default: one) as a step. `loader`: its dataset must
-    have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader shuffles.
-    Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan` the
-    loader must give batches `(inputs, targets)`.
+    every process, in fp32, and `accumulate` batches of the loader (default: one) as a step. `loader`: the samples of a
+    dataset with a length are divided anew by the strategy's global batch, shuffled if the loader shuffles, and fetched
+    by its workers. A loader of an iterable dataset gives each process its own part in batches, which are the passes;
+    its `state_dict` (torchdata's StatefulDataLoader) is kept in checkpoints. Resumes the run in `folder` if there is
+    one. The plans are those of a `TrainClient`; with a `context_plan` the loader must give batches `(inputs, targets)`.
 
     `accumulate`: passes of a full step whose gradients are added up (default: as the strategy's micro-batch makes).
     `clip_norm`: the most that the 2-norm of a step's gradients may be. `scheduler`: a schedule of this optimizer, kept
@@ -86,6 +88,13 @@ def prepare(
             "the strategy's pipeline",
             f"is {strategy.choices.pipeline}, but a loop of your own sees whole batches, which its stages do not",
             "Train a client by `torchsplit train`, or fix pipeline to 1.",
+        )
+    choices = strategy.choices
+    if is_stream(loader) and choices.tensor * choices.context > 1:
+        raise InputFault(
+            "the data",
+            f"is a stream, whose part the {choices.tensor * choices.context} ranks of a copy of the model must share",
+            "Give a dataset with __len__ and __getitem__, or train a client with get_loader().",
         )
     run_folder = RunFolder(folder)
     # Held until the process ends: two runs never write to one folder.
@@ -115,5 +124,8 @@ def _plain_strategy(loader: DataLoader[Any], processes: int, accumulate: int) ->
             "is None, and the loader has no batch size to take for a step",
             "Give the loader a batch size, or a strategy.",
         )
-    choices = ParallelConfig(data=processes, micro_batch=-(-loader.batch_size // processes))
-    return RunStrategy(choices, TrainingJob(loader.batch_size * accumulate, "fp32"))
+    # Each process has a part of a batch, or a stream of its own.
+    streams = processes if is_stream(loader) else 1
+    samples = loader.batch_size * accumulate * streams
+    choices = ParallelConfig(data=processes, micro_batch=-(-loader.batch_size * streams // processes))
+    return RunStrategy(choices, TrainingJob(samples, "fp32"))

@@ -45,7 +45,9 @@ class TrainClient(Protocol):
 
     `get_model` returns an `nn.Module` with deterministic weights; a run puts it in training mode.
     `get_dataset` returns a dataset of known length whose `[i]` is `(inputs, target)`: a tuple of the model's
-    positional arguments without the batch, and what the loss compares with. Equal i give equal samples.
+    positional arguments without the batch, and what the loss compares with. Equal i give equal samples. Instead,
+    `get_loader(rank, ranks, batch)` may return a DataLoader of an IterableDataset, which gives this one of the data
+    ranks its own part in batches of that size; with torchdata's StatefulDataLoader a run goes on where it was.
     `get_loss(outputs, targets)` returns a scalar tensor, the mean over the samples of a batch.
     `get_optimizer(parameters, kind)` returns a `torch.optim.Optimizer` over them; kind is `adamw` or `sgd`, as the
     strategy has it. With `get_scheduler(optimizer, steps)` it also has a schedule of the learning rate, stepped once a

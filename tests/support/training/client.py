@@ -21,13 +21,14 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from torchsplit_core.training import async_checkpoint, loop
 from torchsplit_core.training.rebalance import memory_guard, migration
@@ -117,6 +118,8 @@ def launcher() -> int:
     return int(status.partition("PPid:")[2].split()[0])
 
 
+if "stream" in PLAN:
+    from torchdata.stateful_dataloader import StatefulDataLoader
 if "slow_blocks" in PLAN and os.environ.get("RANK") == "1":
     from torchsplit_core.training.pipeline import stage_modules
 
@@ -197,4 +200,30 @@ class MeasuredClient(Client):
         return {"largest_error": error}
 
 
-client = MeasuredClient() if "held_out" in PLAN else Client()
+class Stream(IterableDataset):
+    """This rank's samples of the plan's first so many, in turn."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks, self.place = rank, ranks, 0
+
+    def __iter__(self) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+        while (index := self.place * self.ranks + self.rank) < PLAN["stream"]:
+            self.place += 1
+            yield Data()[index]
+        self.place = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+class StreamClient(Client):
+    """With a loader of its own."""
+
+    def get_loader(self, rank: int, ranks: int, batch: int) -> DataLoader[Any]:
+        return StatefulDataLoader(Stream(rank, ranks), batch_size=batch)
+
+
+client = StreamClient() if "stream" in PLAN else MeasuredClient() if "held_out" in PLAN else Client()

@@ -31,6 +31,7 @@ class Recipe:
     total: int = 8
     dropout: float = 0.0
     accumulate: int | None = None
+    workers: int = 0
     validate_every: int | None = None
     best: str | None = None
 
@@ -118,7 +119,11 @@ def around(
     from torchsplit_core.training import prepare
 
     model, optimizer, scheduler = parts(recipe)
-    loader = torch.utils.data.DataLoader(Samples(recipe.samples), batch_size=GLOBAL_BATCH // recipe.passes)
+    # A worker that is not forked loads torch.
+    how = {"num_workers": recipe.workers, "multiprocessing_context": "fork"} if recipe.workers else {}
+    loader = torch.utils.data.DataLoader(
+        Samples(recipe.samples), batch_size=GLOBAL_BATCH // recipe.passes, **how
+    )
     held_out = torch.utils.data.DataLoader(Later(HELD_OUT), batch_size=2)
 
     def measure(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:

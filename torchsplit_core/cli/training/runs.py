@@ -126,6 +126,13 @@ def add_train_command(command: Command) -> None:
         help="take the samples in their order (default: shuffled each pass)",
     )
     parser.add_argument(
+        "--workers",
+        type=int,
+        default=defaults.workers,
+        metavar="N",
+        help="processes of each rank that fetch samples ahead (default: the rank itself fetches them)",
+    )
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="execute the file: I trust it. It runs with your rights, not confined",
@@ -169,6 +176,7 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
         update=update_options(options),
         validation=validation_options(options),
+        workers=options.workers,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
     if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):

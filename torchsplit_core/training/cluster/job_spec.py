@@ -118,7 +118,7 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
         arguments.append(f"--precision={precision}")
     if options.steps is not None:
         arguments.append(f"--steps={options.steps}")
-    for name in ("checkpoint_every", "keep", "seed"):
+    for name in ("checkpoint_every", "keep", "seed", "workers"):
         if (value := getattr(options, name)) != getattr(default, name):
             arguments.append(f"--{name.replace('_', '-')}={value}")
     if options.shares:

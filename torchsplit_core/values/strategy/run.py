@@ -50,8 +50,8 @@ class RunOptions:
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
     took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `update`: how gradients
-    become weights; `validation`: when the run is measured on held-out samples. Raises InputFault for a count below 1
-    and a limit that is none.
+    become weights; `validation`: when the run is measured on held-out samples. `workers`: processes of a rank that
+    fetch samples ahead. Raises InputFault for a count below 1 (of workers 0) and a limit that is none.
     """
 
     steps: int | None = None
@@ -64,6 +64,7 @@ class RunOptions:
     balance: bool = False
     update: UpdateOptions = field(default_factory=UpdateOptions)
     validation: ValidationOptions = field(default_factory=ValidationOptions)
+    workers: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
@@ -71,6 +72,8 @@ class RunOptions:
             if value is not None and value < 1:
                 option = f"--{name.replace('_', '-')}"
                 raise InputFault(option, f"is {value}, below the least value 1", "Give 1 or more.")
+        if self.workers < 0:
+            raise InputFault("--workers", f"is {self.workers}, below the least value 0", "Give 0 or more.")
         limit = self.stall_limit_s
         if limit is not None and not 1 <= limit < float("inf"):
             problem = (
