@@ -28,7 +28,9 @@ def every_choice() -> list[ParallelConfig]:
 def test_every_row_refuses_something_that_no_row_before_it_of_its_runner_does(limit) -> None:
     others = [row for row in LIMITS if row is not limit]
     models = (DECODER, ModelTraits(traced=True), ModelTraits())
-    for precision, model, choices, runner in product(("fp32", "fp16"), models, every_choice(), limit.runners):
+    for precision, model, choices, runner in product(
+        ("fp32", "fp16", "fp8"), models, every_choice(), limit.runners
+    ):
         alone = limit.applies(choices, model, precision) and not any(
             runner in row.runners and row.applies(choices, model, precision) for row in others
         )

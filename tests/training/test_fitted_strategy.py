@@ -98,9 +98,14 @@ def test_what_is_not_run_is_refused(choices: dict[str, object], processes: int, 
 
 
 def test_precisions_that_are_not_run_are_refused() -> None:
-    for precision in ("fp16", "fp8"):
-        with pytest.raises(InputFault, match="scaled loss"):
-            fit_to_world_size(RunStrategy(ParallelConfig(), TrainingJob(8, precision)), 1)
+    with pytest.raises(InputFault, match="fp8 needs other layers"):
+        fit_to_world_size(RunStrategy(ParallelConfig(), TrainingJob(8, "fp8")), 1)
+    half = TrainingJob(8, "fp16")
+    for choices in (ParallelConfig(shard="fsdp"), ParallelConfig(tensor=2), ParallelConfig(pipeline=2)):
+        with pytest.raises(InputFault, match="the loss is scaled where each rank has whole weights"):
+            fit_to_world_size(RunStrategy(choices, half), 2)
+    for shard in ("none", "zero1"):
+        assert fit_to_world_size(RunStrategy(ParallelConfig(shard=shard), half), 2).choices.data == 2
 
 
 def test_samples_are_divided_by_shares_and_passes() -> None:

@@ -29,8 +29,9 @@ pytestmark = pytest.mark.torch
 DECODER = f"{ROOT / 'tests' / 'support' / 'training' / 'decoder.py'}"
 TINY = TransformerSizes(4, 32, 4, 2, 64, 100, 16)
 PLAIN = ModelTraits(kv_heads=2)
-CLOSE = {"bf16": 3e-2}
-"""Half precision rounds otherwise where sums are of other parts."""
+CLOSE = {"bf16": 3e-2, "fp16": 0.2}
+"""Half precision rounds otherwise where sums are of other parts; in fp16 the first steps change nothing while the scale
+of the loss falls."""
 TRAINED = [name for name, cell in COMBINATIONS.items() if not refusals(*cell, "train", PLAIN)]
 EXPORTED = [name for name, cell in COMBINATIONS.items() if not refusals(*cell, "export", PLAIN)]
 

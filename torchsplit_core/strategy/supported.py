@@ -59,6 +59,15 @@ class _Limit:
     remedy: str
 
 
+EXPORT_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
+
+
+def _is_divided(choices: ParallelConfig) -> bool:
+    """Whether a rank has only a part of the weights."""
+    whole = max(choices.tensor, choices.pipeline, choices.context, choices.expert) == 1
+    return choices.shard in SHARDED or not whole
+
+
 COUNTS = ("data", "tensor", "pipeline", "context", "expert", "interleave")
 TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
@@ -92,8 +101,16 @@ LIMITS = (
         "a file cuts a traced model into one chunk a stage", "Fix interleave to 1.",
     ),
     _Limit(
-        "precision", RUNNERS, lambda choices, model, precision: precision not in RUN_PRECISIONS,
+        "precision", EXPORT, lambda choices, model, precision: precision not in EXPORT_PRECISIONS,
         "fp16 needs a scaled loss, fp8 other layers", "Choose fp32, tf32 or bf16.",
+    ),
+    _Limit(
+        "precision", TRAIN, lambda choices, model, precision: precision not in RUN_PRECISIONS,
+        "fp8 needs other layers", "Choose fp32, tf32, bf16 or fp16.",
+    ),
+    _Limit(
+        "precision", TRAIN, lambda choices, model, precision: precision == "fp16" and _is_divided(choices),
+        "the loss is scaled where each rank has whole weights", "Choose bf16, or fix shard to none or zero1.",
     ),
 )  # fmt: skip
 """In the order in which they are reported. Of counts other than tensor they test only whether they exceed 1, and they

@@ -102,8 +102,15 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
-    """Raises InputFault for shares that do not match the data ranks, and for a balance that cannot be measured."""
+    """Raises InputFault for shares that do not match the data ranks, a balance that cannot be measured, and
+    activations of stages that are to be offloaded."""
     check_shares(options.shares or strategy.shares, strategy.choices.data)
+    if options.offload_activations and strategy.choices.pipeline > 1:
+        raise InputFault(
+            "--offload-activations",
+            f"is given, but the strategy has {strategy.choices.pipeline} stages, each a part of a traced model",
+            "Leave it out, or fix pipeline to 1.",
+        )
     if options.balance:
         check_balance(strategy)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.amp import GradScaler
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
@@ -41,8 +42,10 @@ from torchsplit_core.training.held_out.validator import Validator
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
 from torchsplit_core.training.monitor.step_check import StepCheck
+from torchsplit_core.training.monitor.step_tracer import StepTracer
 from torchsplit_core.training.parallelize import (
-    apply_autocast_bf16,
+    apply_activation_offload,
+    apply_autocast,
     data_rank,
     finite_gradients,
     local_optimizer,
@@ -123,8 +126,10 @@ class TrainingRun:
             self.model = model = self.pipeline.model
         else:
             model.to(self.device)
-            if precision == "bf16" and choices.shard not in SHARDED:
-                apply_autocast_bf16(model, self.device.type)
+            if options.offload_activations:
+                apply_activation_offload(model, self.device.type)
+            if choices.shard not in SHARDED:
+                apply_autocast(model, self.device.type, precision)
             self.model = parallelize(
                 model,
                 mesh,
@@ -152,6 +157,7 @@ class TrainingRun:
             scheduler,
             options.update.clip_norm,
             mesh["pipeline"].get_group() if choices.pipeline > 1 else None,
+            GradScaler(self.device.type) if precision == "fp16" else None,
         )
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
@@ -190,6 +196,9 @@ class TrainingRun:
         self.checkpointer.newest = self.step or None
         self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
         self._step_check = StepCheck(strategy.predicted)
+        self._tracer = None
+        if options.trace_steps:
+            self._tracer = StepTracer(options.trace_steps, folder, self.rank, folder.log_event)
         self.repartition = False
         """Whether the run ended because the next attempt goes on with other stages."""
         self._migration: StageMigration | None = None
@@ -342,6 +351,8 @@ class TrainingRun:
         began = time.perf_counter()
         self.reporter.start_phase()
         self._heartbeat(DATA_PHASE, self.step)
+        if self._tracer:
+            self._tracer.begin(self.step + 1)
         self.rebalancer.begin(step=True)
         self._loss_sum, self._step_samples = 0.0, self.batches.begin_step(self.step)
         self._rank_samples = 0
@@ -367,7 +378,7 @@ class TrainingRun:
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
         # DDP and FSDP average over ranks; the ranks of a context group have the means of parts of equal length.
-        (loss.float() * (weight * self.strategy.choices.data)).backward()
+        self.update.scaled(loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
         self.update.add_gradients()
@@ -394,6 +405,8 @@ class TrainingRun:
         self.reporter.record_phase("agreement")
         self._heartbeat("optimizer", self.step)
         self.update.complete(self.model)
+        if self.update.is_lost():
+            self._fail_not_finite("gradient", [self.rank], float("nan"))
 
     def _log_event(self, kind: str, words: str, rank: int | None) -> None:
         """Log an event that all ranks know; only the first rank writes it."""
@@ -406,7 +419,8 @@ class TrainingRun:
         requested = float(self.rank == 0 and is_requested(self.folder.path, "checkpoint"))
         report = self.rebalancer.local_report(
             self._loss_sum,
-            finite_gradients(self.model),
+            # Gradients that overflow fp16 are the scaler's to handle.
+            1.0 if self.update.scaler else finite_gradients(self.model),
             self._rank_samples,
             checkpoint_requested=requested,
             move_s=self._migration.estimated_seconds() if self._migration else 0.0,
@@ -447,6 +461,8 @@ class TrainingRun:
             )
         self.rebalancer.after_step(self.step, self._reports, self.last_step - self.step)
         seconds = time.perf_counter() - began
+        if self._tracer:
+            self._tracer.end(self.step)
         figures: dict[str, Any] = self.update.figures()
         fault = None
         validated = self._validator is not None and self._validator.is_due(self.step, self.last_step)
@@ -515,6 +531,8 @@ class TrainingRun:
 
     def _finish(self) -> None:
         """Write the last checkpoint and end the run. Raises InputFault if the checkpoint could not be written."""
+        if self._tracer:
+            self._tracer.close()
         if self.checkpointer.newest != self.step:
             self.save()
         self._heartbeat(CHECKPOINT_PHASE, self.step)

@@ -35,6 +35,8 @@ from torchsplit_core.training.division.tensor import (
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, Recompute
 
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Numbers' formats in which a forward pass computes what may be in half precision."""
 MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 """Matrix products; selective recomputation saves every second one."""
 # When a layer runs again, fully_shard adds profiler marks for the weights that it gathers inside the layer.
@@ -126,9 +128,22 @@ def _selective_contexts() -> Any:
     return create_selective_checkpoint_contexts(policy)
 
 
-def apply_autocast_bf16(model: nn.Module, device: str) -> None:
-    """Run the model under bf16 autocast and return its results in fp32."""
-    forward = torch.autocast(device, torch.bfloat16)(model.forward)
+def apply_activation_offload(model: nn.Module, device: str) -> None:
+    """Keep on the host what the forward pass saves for the backward pass, and bring it back there."""
+    forward = model.forward
+
+    def offloaded(*given: Any, **named: Any) -> Any:
+        with torch.autograd.graph.save_on_cpu(pin_memory=device == "cuda"):
+            return forward(*given, **named)
+
+    model.forward = offloaded
+
+
+def apply_autocast(model: nn.Module, device: str, precision: Precision) -> None:
+    """Run the model under autocast to bf16 or fp16 and return its results in fp32; other precisions do nothing."""
+    if precision not in AUTOCAST:
+        return
+    forward = torch.autocast(device, AUTOCAST[precision])(model.forward)
 
     def half(*given: Any, **named: Any) -> Any:
         return pytree.tree_map(

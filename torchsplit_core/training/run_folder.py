@@ -21,7 +21,7 @@ from torchsplit_core.values import InputFault, quoted, system_reason
 
 LOGS: Final = "logs"
 LOCK, _RANKS, _RENDEZVOUS, _NODE = ".lock", ".ranks", ".meeting", ".node-"
-WATCH, TENSORBOARD = "watch", "tensorboard"
+WATCH, TENSORBOARD, TRACES = "watch", "tensorboard", "traces"
 STOP: Final = "stop"
 """Folders of what a run reports while it trains, and the file that asks it to stop; see `monitor`."""
 OVERRIDES = ".setting.json"
@@ -92,7 +92,18 @@ class RunFolder:
     def _open_lock(self) -> IO[str]:
         """The folder's lock file; creates the folder if needed. Raises InputFault if it holds anything but a run."""
         if self.path.is_dir() and not (self.path / RUN).exists():
-            known = {LOCK, _RANKS, _RENDEZVOUS, OVERRIDES, LOGS, CHECKPOINTS, EVENTS, WATCH, TENSORBOARD}
+            known = {
+                LOCK,
+                _RANKS,
+                _RENDEZVOUS,
+                OVERRIDES,
+                LOGS,
+                CHECKPOINTS,
+                EVENTS,
+                WATCH,
+                TENSORBOARD,
+                TRACES,
+            }
             foreign = [
                 path.name
                 for path in self.path.iterdir()

@@ -48,6 +48,8 @@ def prepare(
     validation: tuple[DataLoader[Any], Metrics] | None = None,
     validate_every: int | None = None,
     best: str | None = None,
+    offload_activations: bool = False,
+    trace_steps: tuple[int, int] | None = None,
     tensor_plan: Mapping[str, str] | None = None,
     context_plan: Mapping[str, Any] | None = None,
     expert_plan: Sequence[str] | None = None,
@@ -66,8 +68,9 @@ def prepare(
     `clip_norm`: the most that the 2-norm of a step's gradients may be. `scheduler`: a schedule of this optimizer, kept
     in checkpoints; the loop calls its `step()`. `validation`: held-out samples and `metrics(outputs, targets)`, figures
     by name as means over a batch. They are measured every `validate_every` steps and at the last one; the checkpoint
-    with the best value of the metric `best` (NAME, NAME:min or NAME:max) stays. Raises InputFault for what cannot be
-    run.
+    with the best value of the metric `best` (NAME, NAME:min or NAME:max) stays. `offload_activations`: what the
+    forward pass saves is on the host until the backward pass. `trace_steps`: the first and the last step that torch's
+    profiler records, in `traces/`. Raises InputFault for what cannot be run.
     """
     if validation is None and (validate_every is not None or best):
         raise InputFault(
@@ -107,6 +110,7 @@ def prepare(
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
             update=UpdateOptions(clip_norm, accumulate=accumulate), validation=ValidationOptions(validate_every, best),
+            offload_activations=offload_activations, trace_steps=trace_steps,
         ),
         tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
         scheduler=scheduler, held_out=held_out_of(*validation) if validation else None,

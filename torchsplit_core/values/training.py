@@ -21,7 +21,7 @@ Attention = Literal["unfused", "triton", "flash", "cudnn"]
 SelectiveKind = Literal["attention", "matmuls", "layers"]
 Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-RUN_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
+RUN_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 """Those that a run can train in."""
 SHARDED: tuple[Shard, ...] = ("zero2", "fsdp", "hsdp")
 """PyTorch's fully_shard: weights lie cut over the data-parallel devices and are gathered block by block. Its `zero2`

@@ -6,11 +6,11 @@ The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples 
 counts as costing nothing, "room": [sample, samples of a pass that fit from there on], "short": true where no memory
 is free, "nan": sample, "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample,
 "no_room_for": rank, "spare": weights that no step uses, "held_out": held-out samples, "bad_held_out": the one that
-cannot be read, "nan_metric": true, "best_at": the measurement (from 1) after which the metric `score` gets worse,
-"end": [rank, what it is killed before at the end of the run: "close" (it waits for the last checkpoint) or "barrier"
-(the ranks let each other go)]}`. Samples stand in their order, so a sample is a step and a rank. A kill happens once,
-`target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
-`waiting`.
+cannot be read, "nan_metric": true, "nan_gradients": true, "best_at": the measurement (from 1) after which the metric
+`score` gets worse, "end": [rank, what it is killed before at the end of the run: "close" (it waits for the last
+checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step and a
+rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall,
+`how` is `stopped` or `waiting`.
 """
 
 from __future__ import annotations
@@ -166,6 +166,8 @@ class Client:
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if len(outputs) > self.data.most:
             raise MemoryError(f"{len(outputs)} samples")
+        if PLAN.get("nan_gradients"):
+            outputs.register_hook(lambda gradient: gradient * float("nan"))
         return F.mse_loss(outputs, targets)
 
     def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:

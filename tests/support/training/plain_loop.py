@@ -32,6 +32,10 @@ class Recipe:
     dropout: float = 0.0
     accumulate: int | None = None
     workers: int = 0
+    precision: str = "fp32"
+    overflow: int = -1
+    offload: bool = False
+    trace: tuple[int, int] | None = None
     validate_every: int | None = None
     best: str | None = None
 
@@ -44,6 +48,18 @@ class Samples(Data):
 
     def __len__(self) -> int:
         return self.count
+
+
+class Large(Samples):
+    """One sample is so large that its gradients overflow where the loss is scaled."""
+
+    def __init__(self, count: int, sample: int) -> None:
+        super().__init__(count)
+        self.sample = sample
+
+    def __getitem__(self, index: int) -> Any:
+        (inputs,), targets = super().__getitem__(index)
+        return (inputs,), targets * (1e4 if index == self.sample else 1.0)
 
 
 class Later(Samples):
@@ -77,7 +93,10 @@ def parts(recipe: Recipe) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
 def plain(recipe: Recipe, out: Path) -> None:
     """Nothing but PyTorch."""
     model, optimizer, scheduler = parts(recipe)
-    data, losses, rates, norms, held_out = Samples(recipe.samples), [], [], [], []
+    data, losses, rates, norms, held_out = Large(recipe.samples, recipe.overflow), [], [], [], []
+    half = recipe.precision == "fp16"
+    scaler = torch.amp.GradScaler("cpu", enabled=half)
+    scales = []
     micro, start = GLOBAL_BATCH // recipe.passes, 0
     # As a run seeds its first rank.
     torch.manual_seed(0)
@@ -89,14 +108,19 @@ def plain(recipe: Recipe, out: Path) -> None:
         for part in torch.arange(indices.start, indices.stop).tensor_split(-(-len(indices) // micro)):
             batch = [data[index] for index in part.tolist()]
             (inputs,), targets = torch.utils.data.default_collate(batch)
-            loss = nn.functional.mse_loss(model(inputs), targets)
+            with torch.autocast("cpu", torch.float16, enabled=half):
+                outputs = model(inputs).float()
+            loss = nn.functional.mse_loss(outputs, targets)
             share = len(batch) / len(indices)
-            (loss * share).backward()
+            scaler.scale(loss * share).backward()
             loss_sum += loss.item() * share
+        scales.append(scaler.get_scale())
+        scaler.unscale_(optimizer)
         if recipe.clip_norm:
             norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)))
         rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         if scheduler:
             scheduler.step()
         optimizer.zero_grad()
@@ -107,7 +131,7 @@ def plain(recipe: Recipe, out: Path) -> None:
             with torch.no_grad():
                 held_out.append(nn.functional.mse_loss(model(inputs), targets).item())
             model.train()
-    written = {"losses": losses, "rates": rates, "norms": norms, "held_out": held_out}
+    written = {"losses": losses, "rates": rates, "norms": norms, "held_out": held_out, "scales": scales}
     torch.save(written | {"weights": model.state_dict()}, out)
 
 
@@ -122,7 +146,7 @@ def around(
     # A worker that is not forked loads torch.
     how = {"num_workers": recipe.workers, "multiprocessing_context": "fork"} if recipe.workers else {}
     loader = torch.utils.data.DataLoader(
-        Samples(recipe.samples), batch_size=GLOBAL_BATCH // recipe.passes, **how
+        Large(recipe.samples, recipe.overflow), batch_size=GLOBAL_BATCH // recipe.passes, **how
     )
     held_out = torch.utils.data.DataLoader(Later(HELD_OUT), batch_size=2)
 
@@ -135,6 +159,7 @@ def around(
         model, optimizer, loader, strategy, folder, steps=recipe.steps, checkpoint_every=recipe.checkpoint_every,
         clip_norm=recipe.clip_norm, scheduler=scheduler, validate_every=recipe.validate_every, best=recipe.best,
         validation=(held_out, measure) if recipe.validate_every else None, accumulate=recipe.accumulate,
+        offload_activations=recipe.offload, trace_steps=recipe.trace,
     )  # fmt: skip
     for (inputs,), targets in run:
         run.backward(nn.functional.mse_loss(run.model(inputs), targets))
@@ -155,7 +180,7 @@ def request(folder: Path, recipe: Recipe, processes: int, shard: str = "none") -
         f"""{{"format": "torchsplit.strategy_request", "version": 1,
  "model": {{"kind": "source", "source": "client.py:client"}},
  "fleet": [{{"nodes": 1, "gpus_per_node": {processes}, "type": "CPU-2c"}}],
- "training": {{"global_batch": {GLOBAL_BATCH}, "precision": "fp32"}},
+ "training": {{"global_batch": {GLOBAL_BATCH}, "precision": "{recipe.precision}"}},
  "fix": {{"shard": "{shard}", "micro_batch": {micro}}}}}"""
     )
     return path

@@ -26,7 +26,13 @@ from torchsplit_core.cli.training.update_options import (
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions, parse_shares
+from torchsplit_core.values.strategy.run import (
+    ElasticNodes,
+    Exports,
+    RunOptions,
+    parse_shares,
+    parse_trace_steps,
+)
 from torchsplit_core.values.training import RUN_PRECISIONS
 
 if TYPE_CHECKING:
@@ -133,6 +139,16 @@ def add_train_command(command: Command) -> None:
         help="processes of each rank that fetch samples ahead (default: the rank itself fetches them)",
     )
     parser.add_argument(
+        "--offload-activations",
+        action="store_true",
+        help="keep what the forward pass saves on the host until the backward pass",
+    )
+    parser.add_argument(
+        "--trace-steps",
+        metavar="FIRST:LAST",
+        help="record these steps by torch's profiler, in the run's folder traces/",
+    )
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="execute the file: I trust it. It runs with your rights, not confined",
@@ -177,6 +193,8 @@ def _train(options: argparse.Namespace) -> int:
         update=update_options(options),
         validation=validation_options(options),
         workers=options.workers,
+        offload_activations=options.offload_activations,
+        trace_steps=parse_trace_steps(options.trace_steps),
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
     if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):

@@ -133,6 +133,9 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
         arguments.append(f"--best={options.validation.best}")
     if options.stall_limit_s is not None:
         arguments.append(f"--stall-limit={options.stall_limit_s:g}")
+    if options.trace_steps:
+        arguments.append("--trace-steps={}:{}".format(*options.trace_steps))
+    arguments += ["--offload-activations"] * options.offload_activations
     arguments += (
         ["--balance"] * options.balance + ["--in-order"] * (not options.shuffle) + ["--trust"] * trust
     )

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.amp import GradScaler
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from torchsplit_core.training.updates.clipping import clip_gradients
 from torchsplit_core.training.updates.schedules import pack, unpack
 from torchsplit_core.values import InputFault
 
-SCHEDULE = "schedule"
-"""The schedule's state among what a checkpoint keeps of an update."""
+SCHEDULE, SCALER = "schedule", "scaler"
+"""States of the schedule and of the scaler among what a checkpoint keeps of an update."""
+LEAST_SCALE = 2.0**-14
+"""Gradients that are not finite even when the loss is scaled by less are so by themselves, not by overflow."""
 
 
 class WeightUpdate:
@@ -26,7 +30,8 @@ class WeightUpdate:
     In a user's loop each pass ends with `optimizer.step()`, `scheduler.step()` and `optimizer.zero_grad()`, in this
     order or with the last one first. These calls act only where the gradients of a step are complete, and do nothing
     after the other passes, so that the loop is the same with and without accumulation. `learning_rate` is that of the
-    first group of weights, `gradient_norm` the norm before clipping (None without it); both of the last step.
+    first group of weights, `gradient_norm` the norm before clipping (None without it), `loss_scale` what the loss is
+    multiplied by in fp16; all of the last step.
     """
 
     def __init__(
@@ -36,11 +41,13 @@ class WeightUpdate:
         scheduler: Any,
         clip_norm: float | None,
         stages: dist.ProcessGroup | None,
+        scaler: GradScaler | None,
     ) -> None:
         """`given`: the optimizer that the user has, another one than `optimizer` under zero1. `stages`: as for
-        `clip_gradients`."""
-        self.optimizer, self.scheduler = optimizer, scheduler
+        `clip_gradients`. `scaler`: of the loss in fp16, which leaves out steps whose gradients overflow."""
+        self.optimizer, self.scheduler, self.scaler = optimizer, scheduler, scaler
         self.learning_rate, self.gradient_norm = 0.0, float("nan") if clip_norm else None
+        self.loss_scale = 1.0
         self._clip_norm, self._stages = clip_norm, stages
         self._in_loop = self._pending = self._complete = self._stepped = False
         self._on_step: Callable[[], None] = lambda: None
@@ -64,7 +71,10 @@ class WeightUpdate:
                 return method(*given, **named)
             if not may_act():
                 return None
-            result = method(*given, **named)
+            if name == "step" and holder is self.optimizer and self.scaler:
+                result = self._step_scaled(*given, **named)
+            else:
+                result = method(*given, **named)
             after()
             return result
 
@@ -75,13 +85,14 @@ class WeightUpdate:
         if isinstance(self.optimizer, ZeroRedundancyOptimizer):
             # The checkpoint has the rates of its part, which it would take over only in its next step.
             self.optimizer._sync_param_groups(self.optimizer.param_groups, self.optimizer.optim.param_groups)
-        if self.scheduler is None:
-            return {}
-        return {
-            SCHEDULE: pack(
-                {name: value for name, value in self.scheduler.state_dict().items() if name != "step"}
-            )
-        }
+        states: dict[str, str] = {}
+        if self.scheduler is not None:
+            # Without the method that stands in for its own.
+            entries = {name: value for name, value in self.scheduler.state_dict().items() if name != "step"}
+            states[SCHEDULE] = pack(entries)
+        if self.scaler:
+            states[SCALER] = pack(self.scaler.state_dict())
+        return states
 
     def load(self, state: Mapping[str, str]) -> None:
         """Take over what a checkpoint kept, once the optimizer's own state is loaded.
@@ -91,6 +102,8 @@ class WeightUpdate:
         if isinstance(self.optimizer, ZeroRedundancyOptimizer):
             # It would set the rates of the checkpoint, in its part of the weights, back to those of the start.
             self.optimizer._sync_param_groups(self.optimizer.optim.param_groups, self.optimizer.param_groups)
+        if self.scaler and SCALER in state:
+            self.scaler.load_state_dict(unpack(state[SCALER], "the checkpoint's scaler"))
         if self.scheduler is None:
             return
         where = "the checkpoint's schedule"
@@ -115,17 +128,39 @@ class WeightUpdate:
         """A pass has added its gradients."""
         self._pending = True
 
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss as it is back-propagated."""
+        return self.scaler.scale(loss) if self.scaler else loss
+
+    def is_lost(self) -> bool:
+        """Whether the gradients are not finite for another reason than that the scaled loss overflows."""
+        return self.scaler is not None and self.loss_scale < LEAST_SCALE
+
+    def _step_scaled(self, *given: Any, **named: Any) -> Any:
+        """The optimizer's step, unless the gradients have overflowed: then the next loss is scaled by less."""
+        assert self.scaler is not None
+        # The scaler calls the optimizer's method.
+        with self.outside():
+            result = self.scaler.step(self.optimizer, *given, **named)
+        self.scaler.update()
+        return result
+
     def complete(self, model: nn.Module) -> None:
         """The gradients of the step are complete: clip them."""
         self.learning_rate = float(self.optimizer.param_groups[0]["lr"])
+        if self.scaler:
+            self.loss_scale = float(self.scaler.get_scale())
+            self.scaler.unscale_(self.optimizer)
         if self._clip_norm:
             self.gradient_norm = clip_gradients(model, self._clip_norm, self._stages)
         self._complete = True
 
     def figures(self) -> dict[str, float]:
         """What a step's line says of its update."""
-        clipped = {} if self.gradient_norm is None else {"gradient_norm": self.gradient_norm}
-        return {"learning_rate": self.learning_rate, **clipped}
+        figures = {"learning_rate": self.learning_rate}
+        if self.gradient_norm is not None and math.isfinite(self.gradient_norm):
+            figures["gradient_norm"] = self.gradient_norm
+        return figures | ({"loss_scale": self.loss_scale} if self.scaler else {})
 
     def apply(self) -> None:
         """Take the step, as a user's loop does."""

@@ -51,7 +51,9 @@ class RunOptions:
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
     took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `update`: how gradients
     become weights; `validation`: when the run is measured on held-out samples. `workers`: processes of a rank that
-    fetch samples ahead. Raises InputFault for a count below 1 (of workers 0) and a limit that is none.
+    fetch samples ahead. `offload_activations`: what the forward pass saves is on the host until the backward pass.
+    `trace_steps`: the first and the last step that torch's profiler records. Raises InputFault for a count below 1 (of
+    workers 0), a limit that is none, and steps that are not in order.
     """
 
     steps: int | None = None
@@ -65,6 +67,8 @@ class RunOptions:
     update: UpdateOptions = field(default_factory=UpdateOptions)
     validation: ValidationOptions = field(default_factory=ValidationOptions)
     workers: int = 0
+    offload_activations: bool = False
+    trace_steps: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
@@ -72,6 +76,11 @@ class RunOptions:
             if value is not None and value < 1:
                 option = f"--{name.replace('_', '-')}"
                 raise InputFault(option, f"is {value}, below the least value 1", "Give 1 or more.")
+        if self.trace_steps and not 1 <= self.trace_steps[0] <= self.trace_steps[1]:
+            shown = ":".join(map(str, self.trace_steps))
+            raise InputFault(
+                "--trace-steps", f"is {shown}, not FIRST:LAST from 1 on", "Give for example 10:12."
+            )
         if self.workers < 0:
             raise InputFault("--workers", f"is {self.workers}, below the least value 0", "Give 0 or more.")
         limit = self.stall_limit_s
@@ -105,6 +114,19 @@ def parse_shares(text: str | None) -> tuple[float, ...]:
     except ValueError:
         raise InputFault(
             "--shares", f"is {quoted(text)}, not numbers with commas between", "Give for example 3,1."
+        ) from None
+
+
+def parse_trace_steps(text: str | None) -> tuple[int, int] | None:
+    """The `trace_steps` of RunOptions from `10:12`; None from nothing. Raises InputFault for anything else."""
+    if text is None:
+        return None
+    first, _, last = text.partition(":")
+    try:
+        return int(first), int(last or first)
+    except ValueError:
+        raise InputFault(
+            "--trace-steps", f"is {quoted(text)}, not FIRST:LAST", "Give for example 10:12."
         ) from None
 
 
