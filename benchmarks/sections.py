@@ -450,6 +450,15 @@ BENCHMARKS = (
         ("--width", "32", "--steps", "8", "--turns", "1"),
     ),
     Benchmark(
+        "A loop around `prepare` against a plain loop",
+        "benchmarks.training_loop",
+        "Forward and backward pass, clipping, AdamW, a schedule and the loss read in each step, on the same samples in "
+        "one process with one thread, in turns whose order changes; medians of 15 turns, of each the median step. "
+        "Goal: at most 3 %. What the loop around `prepare` does besides takes the same time whatever the model: the "
+        "check of each step, its line in a file.",
+        ("--turns", "2", "--steps", "10"),
+    ),
+    Benchmark(
         "What training runs survive",
         "benchmarks.training_kills",
         "A small model, trained by `torchsplit train` in two processes, or by two agents that stand for two nodes; at "

@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +32,6 @@ from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import (
     GradientAverage,
     check_replicated_gradients,
-    divides_sequences,
 )
 from torchsplit_core.training.feeding.choice import batches_of
 from torchsplit_core.training.fitted_strategy import check_options
@@ -41,13 +39,14 @@ from torchsplit_core.training.held_out.evaluation import Evaluator, HeldOut
 from torchsplit_core.training.held_out.validator import Validator
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
+from torchsplit_core.training.monitor.run_facts import division_notes, facts_of
 from torchsplit_core.training.monitor.step_check import StepCheck
 from torchsplit_core.training.monitor.step_tracer import StepTracer
 from torchsplit_core.training.parallelize import (
     apply_activation_offload,
     apply_autocast,
     data_rank,
-    finite_gradients,
+    gradient_norms,
     local_optimizer,
     mesh_of,
     parallelize,
@@ -59,7 +58,12 @@ from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, 
 from torchsplit_core.training.process_group import check_same_torch
 from torchsplit_core.training.rebalance.migration import StageMigration
 from torchsplit_core.training.rebalance.rebalancer import Rebalancer
-from torchsplit_core.training.rebalance.step_report import RankReport, all_gather_reports, find_not_finite
+from torchsplit_core.training.rebalance.step_report import (
+    RankReport,
+    all_gather_reports,
+    find_not_finite,
+    not_finite_fault,
+)
 from torchsplit_core.training.resume import Resumption
 from torchsplit_core.training.run_folder import MAKE_ROOM, RunFolder
 from torchsplit_core.training.updates.schedules import choose_schedule, length_warning
@@ -148,7 +152,7 @@ class TrainingRun:
             for key, weight in model.named_parameters()
         }
         self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
-        scheduler, self._schedule_facts = choose_schedule(
+        scheduler, schedule_facts = choose_schedule(
             self.optimizer, options.update, scheduler, self.last_step, folder.facts()
         )
         self.update = WeightUpdate(
@@ -170,6 +174,7 @@ class TrainingRun:
         self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = 0, False, True
         self._loss_sum = 0.0
         self._reports: list[RankReport] = []
+        self._gradient_norms = torch.zeros(1)
         self._step_samples = self._rank_samples = 0
         self._memory_bytes = 0
         self._checkpoint_requested = False
@@ -178,7 +183,11 @@ class TrainingRun:
         seed_all(options.seed, random_rank)
         self._heartbeat(CHECKPOINT_PHASE, 0)
         resumption = Resumption(
-            folder, self.checkpoints, self.digest, self._facts(), self._notes(tensor_plan)
+            folder,
+            self.checkpoints,
+            self.digest,
+            facts_of(self, schedule_facts),
+            division_notes(self, self._context, tensor_plan),
         )
         self.step, run_state = resumption.resume(
             self.model, local_optimizer(self.optimizer), self._group, random_rank
@@ -187,7 +196,7 @@ class TrainingRun:
             self.update.load(run_state)
             self.batches.load(run_state, self.step)
         self._validator = self._make_validator(held_out) if held_out else None
-        if words := length_warning(self._schedule_facts, self.last_step):
+        if words := length_warning(schedule_facts, self.last_step):
             self._log_event("warning", words, 0)
             if self.rank == 0:
                 warnings.warn(words, stacklevel=2)
@@ -244,45 +253,11 @@ class TrainingRun:
             )
         evaluator = Evaluator(
             held_out, data_rank(choices, self.rank), choices.data, self._group, self.device,
-            divided=not isinstance(self.model, nn.parallel.DistributedDataParallel),
+            divided=self.world_size > 1 and not isinstance(self.model, nn.parallel.DistributedDataParallel),
             context=self._context,
             heartbeat=lambda: self._heartbeat("validation", self.step),
         )  # fmt: skip
         return Validator(evaluator, options, self.checkpoints, self.folder, self.name, self._log_event)
-
-    def _facts(self) -> dict[str, Any]:
-        """The contents of run.json."""
-        return {
-            "source": self.name,
-            "global_batch": self.strategy.job.global_batch,
-            "seed": self.options.seed,
-            "steps": self.last_step,
-            "shuffled": self.batches.shuffle,
-            "samples": self.batches.samples or None,
-            "processes": self.world_size,
-            "nodes": self.nodes,
-            "choices": asdict(self.strategy.choices),
-            "precision": self.strategy.job.precision,
-            "optimizer": type(self.optimizer).__name__,
-            **self._schedule_facts,
-            "clip_norm": self.options.update.clip_norm,
-            "device": str(self.device),
-            "backend": str(dist.get_backend()),
-            "torch_version": torch.__version__,
-        }
-
-    def _notes(self, tensor_plan: Mapping[str, str] | None) -> tuple[str, ...]:
-        """Notes of the first event on how the model is divided."""
-        choices = self.strategy.choices
-        notes: tuple[str, ...] = (self._context.describe(),) if self._context else ()
-        if self.pipeline:
-            stages = ", ".join(self.pipeline.describe_stages())
-            notes += (f"{choices.pipeline} stages of blocks: {stages}",)
-        if choices.tensor > 1 and choices.sequence_parallel and not divides_sequences(choices, tensor_plan):
-            notes += (
-                "without sequence parallelism: the results are the same, activations take more than was reckoned",
-            )
-        return notes
 
     def train(self, loss_of: Loss) -> None:
         """Train to the last step, or to a step at which blocks move (`repartition`).
@@ -404,7 +379,7 @@ class TrainingRun:
         self._memory_bytes = int(max(report.peak_bytes for report in reports))
         self.reporter.record_phase("agreement")
         self._heartbeat("optimizer", self.step)
-        self.update.complete(self.model)
+        self.update.complete(self.model, self._gradient_norms)
         if self.update.is_lost():
             self._fail_not_finite("gradient", [self.rank], float("nan"))
 
@@ -416,11 +391,12 @@ class TrainingRun:
     def _gather_reports(self) -> list[RankReport]:
         """The reports of all ranks on the step. Raises InputFault if a loss or a gradient is not finite."""
         # Rank 0 reads the request; all ranks carry it out in the same step.
+        self._gradient_norms = gradient_norms(self.model)
         requested = float(self.rank == 0 and is_requested(self.folder.path, "checkpoint"))
         report = self.rebalancer.local_report(
             self._loss_sum,
             # Gradients that overflow fp16 are the scaler's to handle.
-            1.0 if self.update.scaler else finite_gradients(self.model),
+            1.0 if self.update.scaler else float(bool(torch.isfinite(self._gradient_norms).all())),
             self._rank_samples,
             checkpoint_requested=requested,
             move_s=self._migration.estimated_seconds() if self._migration else 0.0,
@@ -433,23 +409,10 @@ class TrainingRun:
 
     def _fail_not_finite(self, what: str, ranks: list[int], value: float) -> None:
         self.checkpointer.close()
-        step = self.step + 1
-        checkpoint_steps = self.checkpoints.steps()
-        where = f"step {step}, rank {', '.join(map(str, ranks))}"
-        last = (
-            f"the checkpoint of step {checkpoint_steps[-1]} is kept"
-            if checkpoint_steps
-            else "there is no checkpoint yet"
-        )
+        words, fault = not_finite_fault(what, ranks, value, self.step + 1, self.checkpoints.steps())
         if self.rank == 0:
-            self.folder.log_event(
-                "not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0]
-            )
-        raise InputFault(
-            f"the {what} of {where}",
-            f"is {value if what == 'loss' else 'nan or inf'}; nothing of that step was taken, and {last}",
-            "Lower the learning rate, look at the samples of that step, or choose another precision.",
-        )
+            self.folder.log_event("not_finite", words, ranks[0])
+        raise fault
 
     def _finish_step(self, began: float) -> None:
         self.reporter.record_phase("optimizer")

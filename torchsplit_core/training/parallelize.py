@@ -189,7 +189,9 @@ def apply_fsdp(
 
 
 def apply_ddp(model: nn.Module, mesh: DeviceMesh, *, unused_weights: bool) -> nn.Module:
-    """Keep the whole model on every data rank and average its gradients (DDP)."""
+    """Keep the whole model on every data rank and average its gradients (DDP); a rank alone needs nothing."""
+    if mesh["data"].size() == 1 and not unused_weights:
+        return model
     return DistributedDataParallel(
         model, process_group=mesh["data"].get_group(), find_unused_parameters=unused_weights
     )
@@ -280,11 +282,10 @@ def data_rank(choices: ParallelConfig, rank: int) -> int:
     return rank // (choices.tensor * choices.context) % choices.data
 
 
-def finite_gradients(model: nn.Module) -> float:
-    """1 if every gradient of this rank's part is finite, else 0."""
+def gradient_norms(model: nn.Module) -> torch.Tensor:
+    """The 2-norm of each gradient of this rank's part."""
     grads = [local_tensor(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
-    norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
-    return float(bool(torch.isfinite(norms).all()))
+    return torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

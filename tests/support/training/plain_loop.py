@@ -33,7 +33,7 @@ class Recipe:
     accumulate: int | None = None
     workers: int = 0
     precision: str = "fp32"
-    overflow: int = -1
+    overflow: int | None = None
     offload: bool = False
     trace: tuple[int, int] | None = None
     validate_every: int | None = None
@@ -53,7 +53,7 @@ class Samples(Data):
 class Large(Samples):
     """One sample is so large that its gradients overflow where the loss is scaled."""
 
-    def __init__(self, count: int, sample: int) -> None:
+    def __init__(self, count: int, sample: int | None) -> None:
         super().__init__(count)
         self.sample = sample
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 import torch
 import torch.distributed as dist
 
+from torchsplit_core.values import InputFault
+
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
@@ -40,6 +42,8 @@ SCALARS = [item.name for item in fields(RankReport) if item.name != "blocks_s"]
 
 def all_gather_reports(report: RankReport, group: dist.ProcessGroup) -> list[RankReport]:
     """The reports of all ranks, in rank order; equal on every rank, so that all decide alike."""
+    if dist.get_world_size() == 1:
+        return [report]
     numbers = [getattr(report, name) for name in SCALARS]
     packed = torch.tensor([*numbers, *report.blocks_s], dtype=torch.float64)
     gathered = [torch.empty_like(packed) for _ in range(dist.get_world_size())]
@@ -59,3 +63,21 @@ def find_not_finite(reports: Sequence[RankReport]) -> tuple[str, list[int]] | No
     if losses or gradients:
         return ("loss", losses) if losses else ("gradient", gradients)
     return None
+
+
+def not_finite_fault(
+    what: str, ranks: Sequence[int], value: float, step: int, checkpoint_steps: Sequence[int]
+) -> tuple[str, InputFault]:
+    """The words of the event, and the fault, of a step whose loss or gradient is not finite on these ranks."""
+    where = f"step {step}, rank {', '.join(map(str, ranks))}"
+    last = (
+        f"the checkpoint of step {checkpoint_steps[-1]} is kept"
+        if checkpoint_steps
+        else "there is no checkpoint yet"
+    )
+    fault = InputFault(
+        f"the {what} of {where}",
+        f"is {value if what == 'loss' else 'nan or inf'}; nothing of that step was taken, and {last}",
+        "Lower the learning rate, look at the samples of that step, or choose another precision.",
+    )
+    return f"the {what} of {where} is not a finite number; {last}", fault

@@ -11,22 +11,31 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 
-def clip_gradients(model: nn.Module, max_norm: float, stages: dist.ProcessGroup | None) -> float:
+def clip_gradients(
+    model: nn.Module, max_norm: float, stages: dist.ProcessGroup | None, norms: torch.Tensor | None
+) -> float:
     """Scale the gradients so that their total 2-norm is at most `max_norm`; returns the norm before.
 
     The norm is that of the whole model, as on one process. `stages`: the ranks that hold the other stages of a
-    pipeline, None without one. Gradients must be complete: summed over micro-batches, averaged over ranks.
+    pipeline, None without one. Gradients must be complete: summed over micro-batches, averaged over ranks. `norms`: of
+    each gradient of this rank's part, None if they are not known.
     """
     by_mesh: dict[Any, list[torch.Tensor]] = defaultdict(list)
     for parameter in model.parameters():
         if parameter.grad is not None:
             # One operation takes no tensors of several meshes: experts lie on another than the rest.
             by_mesh[parameter.device_mesh if isinstance(parameter, DTensor) else None].append(parameter)
-    norms = [
-        _whole(nn.utils.get_total_norm([weight.grad for weight in weights])) for weights in by_mesh.values()
-    ]
-    # Of one mesh it is torch's own figure, to the bit.
-    total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms or [torch.zeros(())]))
+    if norms is not None and set(by_mesh) == {None}:
+        # As torch does it, to the bit.
+        total = torch.linalg.vector_norm(norms)
+    else:
+        parts = [
+            _whole(nn.utils.get_total_norm([weight.grad for weight in weights]))
+            for weights in by_mesh.values()
+        ]
+        total = (
+            parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts or [torch.zeros(())]))
+        )
     if stages is not None:
         squared = total.double() ** 2
         dist.all_reduce(squared, group=stages)

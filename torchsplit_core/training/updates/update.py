@@ -145,14 +145,16 @@ class WeightUpdate:
         self.scaler.update()
         return result
 
-    def complete(self, model: nn.Module) -> None:
-        """The gradients of the step are complete: clip them."""
+    def complete(self, model: nn.Module, norms: torch.Tensor) -> None:
+        """The gradients of the step are complete: clip them. `norms`: of each gradient of this rank's part."""
         self.learning_rate = float(self.optimizer.param_groups[0]["lr"])
         if self.scaler:
             self.loss_scale = float(self.scaler.get_scale())
             self.scaler.unscale_(self.optimizer)
         if self._clip_norm:
-            self.gradient_norm = clip_gradients(model, self._clip_norm, self._stages)
+            self.gradient_norm = clip_gradients(
+                model, self._clip_norm, self._stages, None if self.scaler else norms
+            )
         self._complete = True
 
     def figures(self) -> dict[str, float]:
