@@ -13,11 +13,10 @@ from torchsplit_core.training.division.tensor import divides_sequences
 
 if TYPE_CHECKING:
     from torchsplit_core.training.division.context import ContextParallel
-    from torchsplit_core.training.loop import TrainingRun
 
 
-def facts_of(run: TrainingRun, schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """The contents of run.json; `schedule`: what it says of the schedule."""
+def facts_of(run: Any, schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of run.json of a `TrainingRun`; `schedule`: what it says of the schedule."""
     strategy, options = run.strategy, run.options
     return {
         "source": run.name,
@@ -40,9 +39,9 @@ def facts_of(run: TrainingRun, schedule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def division_notes(
-    run: TrainingRun, context: ContextParallel | None, tensor_plan: Mapping[str, str] | None
+    run: Any, context: ContextParallel | None, tensor_plan: Mapping[str, str] | None
 ) -> tuple[str, ...]:
-    """Notes of the first event on how the model is divided."""
+    """Notes of the first event of a `TrainingRun` on how its model is divided."""
     choices = run.strategy.choices
     notes: tuple[str, ...] = (context.describe(),) if context else ()
     if run.pipeline:
