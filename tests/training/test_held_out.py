@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.training.folders import left_folder
 from tests.support.training.plain_loop import Recipe, run_around, run_plain
 from tests.support.training.runs import client_file, events, losses, run, strategy
 from torchsplit_core.checkpoints.store import Checkpoints
 from torchsplit_core.checkpoints.trained_run import parse_run_source, read_best, read_validation, with_step
 from torchsplit_core.training import RunFolder
+from torchsplit_core.training.monitor.launch_record import LaunchRecord, read_launch, save_launch
 from torchsplit_core.training.monitor.run_reader import RunReader
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.held_out import ValidationOptions
+from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.strategy.updates import UpdateOptions
 
 EVERY_2 = ValidationOptions(2, "loss")
 RECIPE = Recipe(validate_every=2, best="loss")
@@ -141,6 +145,26 @@ def test_what_cannot_be_measured(
     with pytest.raises(InputFault) as caught:
         run(source, tmp_path / "run", strategy(micro_batch=8), 1, validation=options)
     assert words in str(caught.value)
+
+
+def test_a_loop_whose_validation_failed_has_stopped_and_a_run_that_is_done_stays_so(tmp_path: Path) -> None:
+    folder = left_folder(tmp_path / "loop", steps=4, wanted=6)
+    folder.log_event("validation_failed", "the validation data: raised ValueError", 0)
+    view = RunReader(folder.path).view()
+    assert (view.state, view.words) == ("stopped", "the validation data: raised ValueError")
+    done = left_folder(tmp_path / "done")
+    done.log_event("validation_failed", "the file is gone", 0)
+    assert RunReader(done.path).view().state == "finished"
+
+
+def test_what_a_run_was_started_with_is_read_back_whole(tmp_path: Path) -> None:
+    options = RunOptions(
+        update=UpdateOptions(1.5, "cosine", 2, 9, 4), validation=EVERY_2, workers=2, offload_activations=True,
+        trace_steps=(3, 4),
+    )  # fmt: skip
+    launch = LaunchRecord("sample:digits", strategy(), options)
+    save_launch(tmp_path, launch)
+    assert read_launch(tmp_path) == launch
 
 
 def test_stages_are_not_measured_while_they_train(tmp_path: Path) -> None:

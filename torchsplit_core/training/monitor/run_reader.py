@@ -22,8 +22,14 @@ from torchsplit_core.values import InputFault
 
 SILENT_S = 30.0
 """Seconds without a report after which a rank counts as silent while its run goes on."""
-ENDS = {"finished": "finished", "stopped": "stopped", "not_finite": "stopped"}
-"""Kinds of events after which a run writes nothing more, and the state that each means."""
+ENDS = {
+    "finished": "finished",
+    "stopped": "stopped",
+    "not_finite": "stopped",
+    "validation_failed": "stopped",
+}
+"""Kinds of events after which a run writes nothing more, and the state that each means; what follows `finished` does
+not change it."""
 MOST_RANK_BYTES, MOST_RANKS = 2**16, 2**16
 _HISTORY = ("started", "resumed")
 
@@ -130,7 +136,11 @@ def _time(text: Any) -> datetime:
 
 def _state(alive: bool, events: Sequence[Event]) -> tuple[State, str]:
     """The run's state, and in words how it ended."""
-    last = next((event for event in reversed(events) if event.kind in (*_HISTORY, *ENDS, "rank_lost")), None)
+    telling = (event for event in reversed(events) if event.kind in (*_HISTORY, *ENDS, "rank_lost"))
+    last = next(telling, None)
+    if last is not None and last.kind == "validation_failed":
+        before = next(telling, None)
+        last = before if before is not None and before.kind == "finished" else last
     if not alive:
         if last is not None and last.kind in ENDS:
             return ENDS[last.kind], last.words  # type: ignore[return-value]
