@@ -12,20 +12,32 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+    from torchsplit_core.training.fitted_strategy import (
+        communication_of,
+        fit_to_world_size,
+        run_strategy_of,
+    )
     from torchsplit_core.training.launch import train
     from torchsplit_core.training.loop import TrainingRun
     from torchsplit_core.training.run_folder import RunFolder
     from torchsplit_core.training.user_loop import prepare
 
-__all__ = ["RunFolder", "TrainingRun", "fit_to_world_size", "prepare", "run_strategy_of", "train"]
+__all__ = [
+    "RunFolder",
+    "TrainingRun",
+    "communication_of",
+    "fit_to_world_size",
+    "prepare",
+    "run_strategy_of",
+    "train",
+]
 
 __getattr__ = on_demand(
     __name__,
     {
         "run_folder": "RunFolder",
         "launch": "train",
-        "fitted_strategy": "fit_to_world_size run_strategy_of",
+        "fitted_strategy": "communication_of fit_to_world_size run_strategy_of",
         "loop": "TrainingRun",
         "user_loop": "prepare",
     },

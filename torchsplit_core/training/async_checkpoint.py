@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
+EXCHANGE = "exchange"
+"""Entry of a checkpoint with the errors of a compressed exchange, by ranks and weight."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
@@ -55,13 +57,24 @@ class AsyncCheckpointer:
         self.last_duration_s = 0.0
         """Seconds that the last checkpoint took; 0 before the first."""
 
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
-        """Copy the state and write it while the run goes on; first waits for the previous checkpoint."""
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        manifest: Manifest,
+        exchange: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Copy the state and write it while the run goes on; first waits for the previous checkpoint.
+
+        `exchange`: what this rank has not sent yet of each weight's gradient.
+        """
         self.wait()
         began = time.perf_counter()
         partial = self.checkpoints.partial_folder(manifest.step)
         written = dcp.async_save(
-            state_of(model, optimizer) | {"random": {str(self.rank): _random_state()}},
+            state_of(model, optimizer)
+            | {"random": {str(self.rank): _random_state()}}
+            | ({EXCHANGE: {_place(): dict(exchange)}} if exchange else {}),
             checkpoint_id=partial,
             process_group=self.group,
         )
@@ -165,6 +178,24 @@ def load_checkpoint(
             ) from error
     else:
         seed_all(manifest.seed + manifest.step, random_rank)
+
+
+def _place() -> str:
+    """This rank among so many: another number of ranks has other errors."""
+    return f"{dist.get_rank()} of {dist.get_world_size()}"
+
+
+def load_exchange(path: Path, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    """This rank's errors of a compressed exchange, as `like` in name and shape; None if the checkpoint lacks any."""
+    reader = SafeReader(path)
+    stored = reader.read_metadata().state_dict_metadata
+    prefix = f"{EXCHANGE}.{_place()}."
+    shapes = {name: getattr(stored.get(prefix + name), "size", None) for name in like}
+    if any(shapes[name] != tensor.shape for name, tensor in like.items()):
+        return None
+    errors = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    dcp.load({EXCHANGE: {_place(): errors}}, storage_reader=reader, planner=SafePlanner(), no_dist=True)
+    return errors
 
 
 def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:

@@ -11,6 +11,11 @@ from torchsplit_core.strategy.supported import refusals
 from torchsplit_core.training.rebalance.batch_balancer import check_balance
 from torchsplit_core.training.sampling import check_shares
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import (
+    CommunicationRequest,
+    check_communication,
+    parse_communication,
+)
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
@@ -55,6 +60,18 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
         f"is a {type(given).__name__}, neither a strategy nor a strategy request that fixes its choices",
         "Write one with: torchsplit strategy REQUEST -o S.json.",
     )
+
+
+def communication_of(given: Any, option: CommunicationRequest | str | None) -> CommunicationRequest:
+    """How gradients are exchanged: by the option if there is one, otherwise by the request, otherwise by choice.
+
+    `given`: a file's value, `option` also as text. Raises InputFault for what cannot be.
+    """
+    if isinstance(option, str):
+        return parse_communication(option)
+    if option is None:
+        option = given.communication if isinstance(given, StrategyRequest) else CommunicationRequest()
+    return check_communication(option)
 
 
 def _strategy_of_candidate(candidate: StrategyCandidate, precision: Precision) -> RunStrategy:

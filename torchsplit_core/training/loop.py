@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
+from torchsplit_core.training.communication.exchange import GradientExchange
 from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import (
     GradientAverage,
@@ -166,6 +167,15 @@ class TrainingRun:
         self._step_check = StepCheck(strategy.predicted)
         self.repartition = False
         """Whether the run ended because the next attempt goes on with other stages."""
+        self._exchange = GradientExchange(
+            self.model,
+            self.optimizer,
+            options.communication,
+            folder.path,
+            steps=self.last_step - self.step,
+            log=self._log_event,
+        )
+        self._exchange.load(self.checkpoints, self.step)
         self._migration: StageMigration | None = None
         if self.rebalancer.stage_balancer:
             self._migration = StageMigration(
@@ -314,7 +324,8 @@ class TrainingRun:
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
         # DDP and FSDP average over ranks; the ranks of a context group have the means of parts of equal length.
-        (loss.float() * (weight * self.strategy.choices.data)).backward()
+        with self._exchange.backward(last=self._is_last_micro_batch):
+            (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
         self.reporter.record_phase("backward")
@@ -361,7 +372,8 @@ class TrainingRun:
             checkpoint_requested=requested,
             move_s=self._migration.estimated_seconds() if self._migration else 0.0,
         )
-        reports = all_gather_reports(report, self._group)
+        with self._exchange.agreement():
+            reports = all_gather_reports(report, self._group)
         self._checkpoint_requested = bool(reports[0].checkpoint_requested)
         if bad := find_not_finite(reports):
             self._fail_not_finite(*bad, reports[bad[1][0]].loss)
@@ -388,11 +400,14 @@ class TrainingRun:
         )
 
     def _finish_step(self, began: float) -> None:
+        communication_s = self._exchange.timer.take()
+        self.reporter.record_communication(communication_s)
         if self.rank == 0:
             seconds = time.perf_counter() - began
             self.folder.add_step(
-                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
-            )
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes,
+                {"communication_s": communication_s} if communication_s else {},
+            )  # fmt: skip
             if words := self._step_check.add(seconds, self.reporter.step_phases()):
                 self.folder.log_event("step_time", words, 0)
         if (
@@ -404,6 +419,7 @@ class TrainingRun:
         if self._checkpoint_requested and self.rank == 0:
             acknowledge(self.folder.path, "checkpoint")
         self.reporter.end_step(self.step)
+        self._exchange.after_step()
 
     def save(self) -> None:
         """Start a checkpoint of the completed steps."""
@@ -421,7 +437,7 @@ class TrainingRun:
             model_sha256=self.digest,
             torch_version=torch.__version__,
         )
-        self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest)
+        self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest, self._exchange.state())
 
     def barrier(self) -> None:
         """Wait until all ranks have called this."""

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
@@ -191,9 +191,16 @@ class RunFolder:
             )
 
     def add_step(
-        self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
+        self,
+        step: int,
+        loss: float,
+        samples: int,
+        step_s: float,
+        world_size: int,
+        memory_bytes: int,
+        figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Append a step's line. Raises InputFault if it cannot be written."""
+        """Append a step's line, with further figures by name. Raises InputFault if it cannot be written."""
         line = {
             "step": step,
             "loss": loss,
@@ -201,6 +208,7 @@ class RunFolder:
             "step_s": round(step_s, 6),
             "world_size": world_size,
             "memory_bytes": memory_bytes,
+            **(figures or {}),
         }
         try:
             self._append(METRICS, line)

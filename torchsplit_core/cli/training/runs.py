@@ -101,6 +101,12 @@ def add_train_command(command: Command) -> None:
         "or in a pipeline the layers of its stages",
     )
     parser.add_argument(
+        "--communication",
+        metavar="SETTINGS",
+        help="how gradients are exchanged, for example lossy=bf16 or hook=powersgd,powersgd_rank=2,bucket_mib=8 "
+        "(default: the request's, else chosen by measurement without loss)",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         default=defaults.seed,
@@ -161,6 +167,7 @@ def _train(options: argparse.Namespace) -> int:
         shuffle=not options.in_order,
         stall_limit_s=options.stall_limit,
         balance=options.balance,
+        communication=training.communication_of(strategy_value, options.communication),
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
     if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import format_communication
 from torchsplit_core.values.strategy.run import Exports, RunOptions
 from torchsplit_core.values.training import Precision
 
@@ -122,6 +123,8 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
             arguments.append(f"--{name.replace('_', '-')}={value}")
     if options.shares:
         arguments.append(f"--shares={','.join(f'{share:g}' for share in options.shares)}")
+    if options.communication != default.communication:
+        arguments.append(f"--communication={format_communication(options.communication)}")
     if options.stall_limit_s is not None:
         arguments.append(f"--stall-limit={options.stall_limit_s:g}")
     arguments += (

@@ -154,6 +154,7 @@ def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
 
 def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: datetime) -> Rank:
     parts, share = record.get("parts_s"), record.get("communication_share")
+    communication = record.get("communication_s")
     number, reported_at = int(record["rank"]), _time(record["time"])
     lost = next(
         (event for event in reversed(events) if event.rank == number and event.kind == "rank_lost"), None
@@ -173,6 +174,7 @@ def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: da
         {str(name): float(spent) for name, spent in parts.items()} if parts else None,
         None if share is None else float(share),
         {str(name): None if spent is None else float(spent) for name, spent in record.get("blocks_s", {}).items()},
+        {str(kind): float(spent) for kind, spent in communication.items()} if communication else None,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 
@@ -47,8 +48,8 @@ class RunOptions:
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
-    took before, at least a minute. `balance`: shares follow the measured speed of the ranks.
-    Raises InputFault for a count below 1 and a limit that is none.
+    took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `communication`: how
+    gradients are exchanged. Raises InputFault for a count below 1 and a limit that is none.
     """
 
     steps: int | None = None
@@ -59,6 +60,7 @@ class RunOptions:
     shuffle: bool = True
     stall_limit_s: float | None = None
     balance: bool = False
+    communication: CommunicationRequest = field(default_factory=CommunicationRequest)
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
