@@ -278,7 +278,7 @@ class GradientExchange:
             choice.bucket_mib,
             choice.reason,
             costs.transfers,
-            choice.candidates[:20],
+            choice.candidates,
             before_s,
         )
         self._adopt(choice)
@@ -287,9 +287,9 @@ class GradientExchange:
         self._say(choice.reason)
         if (choice.hook, choice.bucket_mib) != ("all_reduce", None):
             self._apply(choice.hook, choice.bucket_mib)
-            # PowerSGD compresses only after its warm-up, and whoever fixed a hook wants it anyway.
-            if choice.hook != "powersgd" and self.request.hook is None:
-                self._checked_from = self._done
+            # Whoever fixed a hook wants it anyway.
+            if self.request.hook is None:
+                self._checked_from = self._done + (self._powersgd.warm_up if self._powersgd else 0)
         self._save()
 
     def _timeline(self) -> tuple[GradientTimeline, float]:
@@ -351,6 +351,7 @@ class GradientExchange:
         words = f"backward pass and exchange take {after_s:.3g} s, {before_s:.3g} s by DDP's defaults"
         self._record = replace(self._record, after_s=after_s, reverted=slower)
         if slower:
+            self._powersgd = None
             self._apply("all_reduce", None)
             self._record = replace(self._record, hook="all_reduce", bucket_mib=None)
             words += ": goes back to these"

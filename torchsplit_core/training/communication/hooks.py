@@ -114,7 +114,8 @@ class PowerSGD:
         names: Mapping[int, str],
         serial: SerialExchange | None,
     ) -> None:
-        self.state = PowerSGDState(group, rank, start_powerSGD_iter=max(2, warm_up))
+        self.warm_up = max(2, warm_up)
+        self.state = PowerSGDState(group, rank, start_powerSGD_iter=self.warm_up)
         self.errors: dict[str, Tensor] = {}
         self._names, self._serial = names, serial
         self._parameters: dict[int, list[Tensor]] = {}
