@@ -18,6 +18,7 @@ from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.fitted_strategy import fit_to_world_sizes, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, parse_shares
 from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
@@ -25,6 +26,12 @@ from torchsplit_core.workspace.store import Workspace
 
 SAMPLE, FILE = "A sample", "A file of yours"
 MANUAL_STRATEGY = "Choices made here"
+EXCHANGES = {
+    "Chosen by measurement, nothing lost": CommunicationRequest(),
+    "Chosen, may round to bf16": CommunicationRequest(("bf16",)),
+    "Chosen, may round to bf16 or use PowerSGD": CommunicationRequest(("bf16", "powersgd")),
+    "DDP's defaults": CommunicationRequest(hook="ddp"),
+}
 SHARDS = ("none", "zero1", "zero2", "fsdp")
 OPTIMIZERS = ("adamw", "sgd")
 """Of the clients of the samples."""
@@ -135,6 +142,13 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
         "stages.",
     )  # fmt: skip
     below_shares = st.container()
+    form["communication"] = EXCHANGES[
+        st.selectbox(
+            "Exchange of gradients", [*EXCHANGES], key="run-communication",
+            help="Under DDP a run times its own exchanges and takes the fastest. Compression changes results a little; "
+            "PowerSGD more.",
+        )
+    ]  # fmt: skip
     beside = {"--processes": below_processes, "--shares": below_shares, "--balance": below_shares}
     try:
         return parse_settings(workspace, form)
@@ -163,6 +177,7 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
     options = RunOptions(
         steps=form["steps"], checkpoint_every=form["every"], shares=parse_shares(form.get("shares")),
         balance=form.get("balance", False),
+        communication=form.get("communication", CommunicationRequest()),
     )  # fmt: skip
     return fit_to_world_sizes(chosen, options, (form["processes"],)), options
 

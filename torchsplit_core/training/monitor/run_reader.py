@@ -13,6 +13,7 @@ from typing import Any
 
 from torchsplit_core.checkpoints.store import LATEST
 from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS, Validation, read_validation
+from torchsplit_core.training.communication.record import read_exchange
 from torchsplit_core.training.monitor.gpu_sampler import read_gpus
 from torchsplit_core.training.monitor.launch_record import read_launch
 from torchsplit_core.training.monitor.run_view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -67,6 +68,7 @@ class RunReader:
                 tuple(_checkpoints(self.folder.checkpoints)),
                 read_gpus(path / WATCH),
                 self._validation(),
+                read_exchange(path),
             )
             return view.starting() if state == "starting" else view
 
