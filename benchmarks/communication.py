@@ -183,17 +183,22 @@ def measure(folder: Path, gbit: float, options: argparse.Namespace, *, slowed: b
         rate = f"tc qdisc add dev lo root tbf rate {round(gbit * 1000)}mbit burst 256kb latency 400ms"
         script = f"ip link set lo up && {rate} && {{ {script}; }}"
     shell = ["sh", "-c", script, "sh", *command]
-    here = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": str(Path.cwd()),
+    }
     subprocess.run(
-        ["unshare", "-n", *shell] if slowed else shell, check=True, env=here, stderr=subprocess.DEVNULL
+        ["unshare", "-n", *shell] if slowed else shell, check=True, env=environment, stderr=subprocess.DEVNULL
     )
-    told: dict[str, Any] = json.loads((folder / "seconds.json").read_text())
-    return told
+    measured: dict[str, Any] = json.loads((folder / "seconds.json").read_text())
+    return measured
 
 
-def rows_of(gbit: float, told: dict[str, Any], folder: Path) -> list[str]:
+def rows_of(gbit: float, measured: dict[str, Any], folder: Path) -> list[str]:
     """A row a way: its step, as a ratio to DDP's defaults, and what was predicted of it."""
-    seconds: dict[str, list[list[float]]] = told["seconds"]
+    seconds: dict[str, list[list[float]]] = measured["seconds"]
     default = seconds["DDP's defaults"]
     rows = []
     for place, (name, turns) in enumerate(seconds.items()):
@@ -248,9 +253,9 @@ def report(folder: Path, rates: Sequence[float], options: argparse.Namespace) ->
     for gbit in rates:
         place = folder / f"{gbit:g}"
         place.mkdir()
-        told = measure(place, gbit, options, slowed=slowed)
-        size = told["gradient_bytes"]
-        table += rows_of(gbit, told, place)
+        measured = measure(place, gbit, options, slowed=slowed)
+        size = measured["gradient_bytes"]
+        table += rows_of(gbit, measured, place)
         loads.append(os.getloadavg()[0])
     os.environ["OMP_NUM_THREADS"] = "1"
     by_loss = losses(folder)

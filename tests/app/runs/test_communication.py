@@ -25,7 +25,10 @@ RECORD = ExchangeRecord(
     {"all_reduce": TransferTimes((4096, 65536), (0.001, 0.004), (0.0005, 0.001))},
     (
         *(ExchangeCandidate("all_reduce", cap, 4, 0.2, 0.05, 4_000_000) for cap in (1.0, 2.0, 0.5, 4.0, 8.0)),
-        *(ExchangeCandidate("all_reduce", cap, 4, 0.25, 0.05, 4_000_000) for cap in (16.0, 25.0, 50.0, 100.0)),
+        *(
+            ExchangeCandidate("all_reduce", cap, 4, 0.25, 0.05, 4_000_000)
+            for cap in (16.0, 25.0, 50.0, 100.0)
+        ),
         ExchangeCandidate("all_reduce", None, 2, 0.3, 0.1, 4_000_000),
     ),
     before_s=0.2,
