@@ -167,7 +167,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "bytes of a rank": "Bytes of gradients that each rank gives into the exchanges of a step, after compression.",
     "exposed": "Predicted seconds of the exchange after the backward pass is done: the step waits for them.",
     "predicted step": "Predicted seconds of a step, from the times measured between the ranks.",
-    "exchange of": "What was timed between all ranks.",
+    "bucket size": "Gradients that are exchanged together; DDP's default is 25 MiB after a first one of 1 MiB.",
     "gradients": "Bytes of gradients, before they are compressed.",
     "took": "Measured seconds, the median of three, by the slowest rank.",
     "processor": "Seconds of a rank's cores in it, which a backward pass beside it does not get.",

@@ -15,6 +15,7 @@ from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, exact, sh
 from torchsplit_core.training.communication.choice import describe_exchange
 from torchsplit_core.training.communication.record import ExchangeRecord
 from torchsplit_core.training.monitor import RunView
+from torchsplit_core.values.strategy.communication import Hook
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "all_reduce_exposed": ("all-reduce, exposed", "#d9532f"),
@@ -23,7 +24,13 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "agreement": ("agreement", "#7f8790"),
 }
 """Kinds of communication: their names on the page and their colours."""
+HOOK_NAMES: Mapping[Hook, str] = {
+    "ddp": "DDP's own", "all_reduce": "all-reduce", "hierarchical": "hierarchical", "bf16": "bf16", "fp16": "fp16",
+    "powersgd": "PowerSGD",
+}  # fmt: skip
+UNSIZED = "DDP's default"
 MOST_CANDIDATES = 8
+NOTABLE_GAIN = 0.02
 
 
 def exposed_s(view: RunView) -> float | None:
@@ -50,7 +57,10 @@ def candidate_rows(record: ExchangeRecord) -> list[dict[str, Any]]:
         if place < MOST_CANDIDATES or chosen or default:
             rows.append(
                 {
-                    "exchange": describe_exchange(candidate.hook, candidate.bucket_mib),
+                    "exchange": HOOK_NAMES[candidate.hook],
+                    "bucket size": UNSIZED
+                    if candidate.bucket_mib is None
+                    else f"{candidate.bucket_mib:g} MiB",
                     "exchanges": exact(candidate.buckets),
                     "bytes of a rank": size(candidate.sent_bytes),
                     "exposed": short(candidate.exposed_s, "s"),
@@ -65,7 +75,7 @@ def transfer_rows(record: ExchangeRecord) -> list[dict[str, Any]]:
     """A row for each timed exchange."""
     return [
         {
-            "exchange of": describe_exchange(hook, None).partition(" in ")[0],
+            "exchange": HOOK_NAMES[hook],
             "gradients": size(count),
             "took": short(seconds, "s"),
             "processor": short(processor, "s"),
@@ -111,10 +121,11 @@ def render(name: str, view: RunView) -> None:
 
 def _describe(record: ExchangeRecord) -> str:
     """What was chosen, and what it brought."""
-    words = record.reason
+    words = record.reason[:1].upper() + record.reason[1:]
     if record.after_s is not None and record.before_s:
         before, after = short(record.before_s, "s"), short(record.after_s, "s")
-        gain = short(record.before_s / record.after_s)
-        words += f". Measured: backward pass and exchange {after}, {before} by DDP's defaults ({gain} times as fast)"
+        gain = record.before_s / record.after_s
+        ratio = f"{short(gain)} times as fast" if abs(gain - 1) >= NOTABLE_GAIN else "about as fast"
+        words += f". Measured: backward pass and exchange {after}, {before} by DDP's defaults ({ratio})"
         words += "; so the run went back to these." if record.reverted else "."
     return words

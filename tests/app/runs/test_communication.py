@@ -46,7 +46,8 @@ def with_kinds(run: Path) -> None:
 def test_the_rows_have_the_fastest_the_runs_own_and_the_default() -> None:
     rows = candidate_rows(RECORD)
     assert len(rows) == 9 and [row["role"] for row in rows] == ["the run's", *[""] * 7, "DDP's defaults"]
-    assert rows[0]["exchange"] == "a plain all-reduce in buckets of 1 MiB"
+    assert (rows[0]["exchange"], rows[0]["bucket size"]) == ("all-reduce", "1 MiB")
+    assert rows[-1]["bucket size"] == "DDP's default"
     reverted = candidate_rows(replace(RECORD, bucket_mib=None, reverted=True))
     assert reverted[-1]["role"] == "the run's"
     assert [row["gradients"] for row in transfer_rows(RECORD)] == ["4.1\u202fkB", "65.5\u202fkB"]
