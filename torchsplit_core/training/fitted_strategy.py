@@ -19,7 +19,7 @@ from torchsplit_core.values.strategy.communication import (
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
-from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
+from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
     "tensor",
@@ -119,10 +119,30 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
-    """Raises InputFault for shares that do not match the data ranks, and for a balance that cannot be measured."""
+    """Raises InputFault for shares that do not match the data ranks, a balance that cannot be measured, and an exchange
+    that the strategy does not make."""
     check_shares(options.shares or strategy.shares, strategy.choices.data)
     if options.balance:
         check_balance(strategy)
+    _check_exchange(strategy.choices, check_communication(options.communication))
+
+
+def _check_exchange(choices: ParallelConfig, request: CommunicationRequest) -> None:
+    """Raises InputFault for a fixed exchange of gradients where DDP does not exchange them."""
+    if choices.shard in SHARDED:
+        instead = ("shard", choices.shard)
+    else:
+        divided = [name for name in ("pipeline", "tensor", "expert") if getattr(choices, name) > 1]
+        if not divided:
+            return
+        instead = (divided[0], getattr(choices, divided[0]))
+    for name in ("hook", "bucket_mib"):
+        if (value := getattr(request, name)) not in (None, "ddp"):
+            raise InputFault(
+                f"communication.{name}",
+                f"is {value}, but with {instead[0]} {instead[1]} gradients are not exchanged by DDP",
+                "Leave it out, or fix shard to none or zero1, and pipeline, tensor and expert to 1.",
+            )
 
 
 def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:

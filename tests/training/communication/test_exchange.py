@@ -137,13 +137,45 @@ def test_two_nodes_of_two_ranks_exchange_within_and_then_between(alone: list[flo
     )
 
 
-def test_an_exchange_that_ddp_does_not_make_is_refused(tmp_path: Path) -> None:
-    source = client_file(tmp_path, **MODEL)
+@pytest.mark.parametrize(
+    ("choices", "request_", "problem"),
+    [
+        (
+            {"shard": "fsdp"},
+            CommunicationRequest(hook="bf16"),
+            r"communication\.hook: is bf16, but with shard fsdp",
+        ),
+        ({"tensor": 2}, CommunicationRequest(bucket_mib=4.0), r"bucket_mib: is 4\.0, but with tensor 2"),
+        ({"pipeline": 2}, CommunicationRequest(hook="powersgd"), r"hook: is powersgd, but with pipeline 2"),
+        ({}, CommunicationRequest(hook="ddp", bucket_mib=4.0), r"hook is fixed to ddp"),
+    ],
+)
+def test_an_exchange_that_ddp_does_not_make_is_refused_before_anything_starts(
+    choices: dict[str, Any], request_: CommunicationRequest, problem: str, tmp_path: Path
+) -> None:
+    plan = strategy(micro_batch=4, **choices)
+    with pytest.raises(InputFault, match=problem):
+        run(client_file(tmp_path, **MODEL), tmp_path / "run", plan, 2, communication=request_)
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_ddp_does_not_exchange_a_permission_changes_nothing(alone: list[float], tmp_path: Path) -> None:
     plan = strategy(optimizer="adamw", micro_batch=4, shard="fsdp")
-    with pytest.raises(
-        InputFault, match=r"communication\.hook: is bf16, but this strategy does not exchange"
-    ):
-        run(source, tmp_path / "run", plan, 2, communication=CommunicationRequest(hook="bf16"))
+    request_ = CommunicationRequest(("bf16",))
+    run(client_file(tmp_path, **MODEL), tmp_path / "run", plan, 2, steps=4, communication=request_)
+    assert losses(tmp_path / "run") == pytest.approx(alone[:4], abs=1e-6)
+    assert not events(tmp_path / "run", "communication")
+    assert {*RunFolder(tmp_path / "run").steps()[-1]["communication_s"]} == {"agreement"}
+
+
+def test_an_exchange_that_was_slower_is_left_again(tmp_path: Path) -> None:
+    """A client whose exchanges wait from the choice on."""
+    source = client_file(tmp_path, **MODEL, slow_small_buckets=0.05)
+    run(source, tmp_path / "run", PLAN, 2, steps=24, checkpoint_every=100)
+    record = read_exchange(tmp_path / "run")
+    assert record is not None and record.reverted and (record.hook, record.bucket_mib) == ("all_reduce", None)
+    assert record.after_s is not None and record.before_s is not None and record.after_s > record.before_s
+    assert "goes back to these" in events(tmp_path / "run", "communication")[-1]["words"]
 
 
 def test_under_zero1_the_new_weights_are_broadcasts(alone: list[float], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BucketCapacityConfig
 
@@ -110,13 +111,15 @@ class GradientExchange:
         self._steps, self._step_began = steps, time.perf_counter()
         self._model = model if isinstance(model, DistributedDataParallel) else None
         if self._model is None:
-            self._refuse_without_ddp()
             return
         self._group = self._model.process_group
         self.processes = self._group.size()
         self.device = next(model.parameters()).device
+        # Without recomputation a layer has another name: a checkpoint must not depend on it.
         self._names = {
-            name: weight for name, weight in model.module.named_parameters() if weight.requires_grad
+            name.replace(_CHECKPOINT_PREFIX, ""): weight
+            for name, weight in model.module.named_parameters()
+            if weight.requires_grad
         }
         self._per_node = self._ranks_per_node()
         if self.processes > 1 and self.request.hook != "ddp":
@@ -126,15 +129,6 @@ class GradientExchange:
                 self.request = replace(self.request, hook="all_reduce")
             self.timer.time_broadcasts(self._model, optimizer)
             self._begin()
-
-    def _refuse_without_ddp(self) -> None:
-        for name in ("hook", "bucket_mib"):
-            if (value := getattr(self.request, name)) not in (None, "ddp"):
-                raise InputFault(
-                    f"{WHERE}.{name}",
-                    f"is {value}, but this strategy does not exchange gradients by DDP",
-                    "Leave it out, or fix shard to none or zero1 with pipeline, tensor and expert 1.",
-                )
 
     def _refuse_unsupported(self) -> None:
         hook = self.request.hook
