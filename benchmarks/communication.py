@@ -1,6 +1,6 @@
 """Chosen exchanges of gradients against DDP's defaults, over a slowed network between two processes.
 
-    python -m benchmarks.communication [--gbit 8 2 0.5] [--turns 5] [--steps 3] [--width 320]
+    python -m benchmarks.communication [--gbit 8 2 0.5] [--turns 9] [--steps 2] [--width 320]
 
 A decoder (`benchmarks/trained_models.py`) is trained on two processes of this machine with one thread each. Their
 loopback is slowed by tc (a token bucket) in a network namespace of its own, so that nothing else is slowed; where that
@@ -275,8 +275,8 @@ def report(folder: Path, rates: Sequence[float], options: argparse.Namespace) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--gbit", type=float, nargs="+", default=[8, 2, 0.5])
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--throttled", action="store_true", help=argparse.SUPPRESS)

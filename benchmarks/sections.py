@@ -450,6 +450,17 @@ BENCHMARKS = (
         ("--width", "32", "--steps", "8", "--turns", "1"),
     ),
     Benchmark(
+        "Exchanges of gradients chosen by measurement",
+        "benchmarks.communication",
+        "A decoder of 4 layers of width 320, 4 sequences of 64 tokens a step and process, two processes of one thread "
+        "over a slowed loopback that both directions share. Each way has its own copy of the model in the same two "
+        "processes; their steps are taken in turns, and ratios are of the medians over all turns (in brackets of "
+        "single turns). DDP's defaults are torch's DistributedDataParallel without a hook (goal: the choice at least "
+        "as fast at each of three bandwidths, 1.3 times at the slowest). *Loss*: `sample:digits`, two processes, 330 steps, the "
+        "exchange fixed; means of 20 steps. PowerSGD compresses after a tenth of the steps.",
+        ("--gbit", "8", "--turns", "1", "--steps", "1", "--width", "64"),
+    ),
+    Benchmark(
         "What training runs survive",
         "benchmarks.training_kills",
         "A small model, trained by `torchsplit train` in two processes, or by two agents that stand for two nodes; at "

@@ -31,8 +31,8 @@ DEFAULT_CAP_MIB, FIRST_CAP_MIB = 25.0, 1.0
 """DDP's default buckets (torch/nn/parallel/distributed.py): 25 MiB, the first 1 MiB."""
 CAPS_MIB = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0)
 GRADIENT_BYTES = 4
-WORTH_IT = 0.03
-"""Share of a step that a choice must save for DDP's default buckets to be left."""
+WORTH_IT = 0.05
+"""Share of a step that a choice must save for DDP's default buckets to be left: predictions err by as much."""
 WORTH_LOSING = 0.05
 """Share that a compression must save of the fastest exchange without loss."""
 NEAR = 0.01
