@@ -85,7 +85,7 @@ class Trained:
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         if self.exchange:
             with self.exchange.backward(last=True):
-                loss.backward()
+                (loss * self.exchange.loss_factor).backward()
         else:
             loss.backward()
         self.optimizer.step()

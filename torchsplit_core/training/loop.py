@@ -325,7 +325,7 @@ class TrainingRun:
         self._heartbeat("backward pass", self.step)
         # DDP and FSDP average over ranks; the ranks of a context group have the means of parts of equal length.
         with self._exchange.backward(last=self._is_last_micro_batch):
-            (loss.float() * (weight * self.strategy.choices.data)).backward()
+            (loss.float() * (weight * self.strategy.choices.data * self._exchange.loss_factor)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
         self.reporter.record_phase("backward")

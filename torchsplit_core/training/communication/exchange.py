@@ -58,6 +58,7 @@ from torchsplit_core.training.communication.record import (
 from torchsplit_core.training.communication.timers import AGREEMENT, ExchangeTimer, ReadyTimes
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.communication import (
+    COMPRESSIONS,
     WHERE,
     CommunicationRequest,
     Hook,
@@ -98,6 +99,8 @@ class GradientExchange:
     ) -> None:
         self.request, self._run, self._log = check_communication(request), run, log
         self.timer = ExchangeTimer()
+        self.loss_factor = 1.0
+        """Factor on the loss of every batch of the next step: DDP averages gradients, an exchange without loss sums."""
         self._powersgd: PowerSGD | None = None
         self._serial: SerialExchange | None = None
         self._groups: NodeGroups | None = None
@@ -198,6 +201,7 @@ class GradientExchange:
             rebuild_buckets(self._model, bucket_mib)
         self._applied = True
         made = self._make_hook(hook)
+        self.loss_factor = 1.0 if hook in COMPRESSIONS else 1.0 / self.processes
         if self.device.type == "cpu":
             # A GPU's exchange is not done when its future says so: untested on hardware.
             made = self.timer.timed_hook(made)
@@ -206,7 +210,7 @@ class GradientExchange:
 
     def _make_hook(self, hook: Hook) -> BucketHook:
         if hook == "hierarchical":
-            return hierarchical_hook(self._node_groups(), self.processes, self._in_order())
+            return hierarchical_hook(self._node_groups(), self._in_order())
         if hook != "powersgd":
             return simple_hook(hook, self._group)
         warm_up = min(MOST_WARM_UP, round(WARM_UP_SHARE * self._steps))
@@ -325,7 +329,7 @@ class GradientExchange:
         }
         if self._divided and request.hook in (None, "hierarchical"):
             groups = self._node_groups()
-            exchanges["hierarchical"] = lambda buffer: all_reduce_hierarchical(buffer, groups, self.processes)
+            exchanges["hierarchical"] = lambda buffer: all_reduce_hierarchical(buffer, groups)
         for hook, dtype in DTYPES.items():
             if hook in wanted and supports(dtype, group, device):
                 exchanges[hook] = rounded_exchange(dtype, group)

@@ -1,4 +1,8 @@
-"""The exchanges as torch's communication hooks: of a bucket of gradients to a future of their mean over the ranks."""
+"""The exchanges as torch's communication hooks: of a bucket of gradients to a future of their sum or mean over ranks.
+
+The exchanges without loss only sum: a division would be one more pass over all gradients, and the loss can have the
+factor instead.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +68,13 @@ class SerialExchange:
         return future
 
 
-def all_reduce_hierarchical(buffer: Tensor, groups: NodeGroups, processes: int) -> Tensor:
-    """The mean over all ranks: summed in each node, then over the nodes' first ranks, and handed back."""
+def all_reduce_hierarchical(buffer: Tensor, groups: NodeGroups) -> Tensor:
+    """The sum over all ranks: of each node, then over the nodes' first ranks, handed back."""
     dist.reduce(buffer, groups.first, group=groups.inside)
     if groups.between is not None:
         dist.all_reduce(buffer, group=groups.between)
     dist.broadcast(buffer, groups.first, group=groups.inside)
-    return buffer.div_(processes)
+    return buffer
 
 
 class _Bucket:
@@ -151,21 +155,24 @@ class PowerSGD:
 
 
 def simple_hook(hook: Hook, group: dist.ProcessGroup) -> BucketHook:
-    """An all-reduce of a bucket as a whole, plain or rounded."""
-    torch_hook = {
-        "all_reduce": default_hooks.allreduce_hook,
-        "bf16": default_hooks.bf16_compress_hook,
-        "fp16": default_hooks.fp16_compress_hook,
-    }[hook]
-    return lambda bucket: torch_hook(group, bucket)
+    """An all-reduce of a bucket as a whole: the sum, or the mean of what is rounded."""
+    if hook == "all_reduce":
+        return lambda bucket: _sum(bucket.buffer(), group)
+    rounded = default_hooks.bf16_compress_hook if hook == "bf16" else default_hooks.fp16_compress_hook
+    return lambda bucket: rounded(group, bucket)
 
 
-def hierarchical_hook(groups: NodeGroups, processes: int, serial: SerialExchange) -> BucketHook:
+def _sum(buffer: Tensor, group: dist.ProcessGroup) -> Future[Tensor]:
+    future = dist.all_reduce(buffer, group=group, async_op=True).get_future()
+    return future.then(lambda reduced: reduced.value()[0])
+
+
+def hierarchical_hook(groups: NodeGroups, serial: SerialExchange) -> BucketHook:
     """An all-reduce within nodes and between them."""
 
     def hook(bucket: dist.GradBucket) -> Future[Tensor]:
         buffer = bucket.buffer()
-        return serial(lambda: all_reduce_hierarchical(buffer, groups, processes))
+        return serial(lambda: all_reduce_hierarchical(buffer, groups))
 
     return hook
 
