@@ -4,7 +4,8 @@ The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples 
 `open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "slow_blocks":
 seconds that it takes longer for each block of a pipeline, "slow_small_buckets": seconds that the exchange of a bucket
 takes longer once small ones were chosen, "quick_moves": true where a move of blocks counts as costing nothing, "room":
-[sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
+[sample, samples of a pass that fit from there on], "short": true where no memory is free, "no_rounding": true where
+the backend sums no rounded gradients, "nan": sample,
 "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
 "spare": weights that no step uses, "end": [rank, what it is killed before at the end of the run: "close" (it waits for
 the last checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step
@@ -127,6 +128,10 @@ if "slow_blocks" in PLAN and os.environ.get("RANK") == "1":
     stage_modules.BlockModule.forward = slowly  # type: ignore[method-assign]
 if "quick_moves" in PLAN:
     migration.estimated_s = lambda start_s, checkpoint_s: 0.0
+if PLAN.get("no_rounding"):
+    from torchsplit_core.training.communication import exchange as unrounded
+
+    vars(unrounded)["supports"] = lambda *given: False
 if "slow_small_buckets" in PLAN:
     from torchsplit_core.training.communication import choice, exchange, hooks
 

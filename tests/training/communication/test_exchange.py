@@ -159,6 +159,18 @@ def test_an_exchange_that_ddp_does_not_make_is_refused_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_backend_that_sums_no_rounded_gradients_is_said(tmp_path: Path) -> None:
+    source = client_file(tmp_path, **MODEL, no_rounding=True)
+    with pytest.raises(
+        InputFault, match=r"communication\.hook: is bf16, which the backend gloo .* does not sum"
+    ):
+        run(source, tmp_path / "run", PLAN, 2, communication=CommunicationRequest(hook="bf16"))
+    # Where it is only allowed, the others are left to choose from.
+    run(source, tmp_path / "allowed", PLAN, 2, steps=STEPS, communication=CommunicationRequest(("bf16",)))
+    record = read_exchange(tmp_path / "allowed")
+    assert record is not None and {*record.transfers} == {"all_reduce"}
+
+
 def test_where_ddp_does_not_exchange_a_permission_changes_nothing(alone: list[float], tmp_path: Path) -> None:
     plan = strategy(optimizer="adamw", micro_batch=4, shard="fsdp")
     request_ = CommunicationRequest(("bf16",))
