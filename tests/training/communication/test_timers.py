@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.futures import Future
 
-from torchsplit_core.training.communication import timers
-from torchsplit_core.training.communication.measurement import supports
+from torchsplit_core.training.communication import measurement, timers
 from torchsplit_core.training.communication.record import (
     ExchangeKey,
     ExchangeRecord,
@@ -86,9 +85,35 @@ def test_a_type_that_the_backend_refuses_is_not_supported(monkeypatch: pytest.Mo
         raise RuntimeError("Invalid scalar type")
 
     monkeypatch.setattr(torch.distributed, "all_reduce", refuse)
-    assert not supports(torch.bfloat16, None, torch.device("cpu"))  # type: ignore[arg-type]
+    assert not measurement.supports(torch.bfloat16, None, torch.device("cpu"))  # type: ignore[arg-type]
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *given, **named: None)
-    assert supports(torch.bfloat16, None, torch.device("cpu"))  # type: ignore[arg-type]
+    assert measurement.supports(torch.bfloat16, None, torch.device("cpu"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "sizes"),
+    [
+        (1e12, (4096, 65536, 2**20, 2**23)),
+        (3e7, (4096, 65536, 2**20)),
+        (1e6, (4096, 65536)),
+        (1e3, (4096, 65536)),
+    ],
+)
+def test_as_large_exchanges_are_timed_as_the_budget_allows(
+    bytes_per_s: float, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def timed(exchange: Any, buffer: torch.Tensor, group: Any) -> tuple[float, float]:
+        calls.append(buffer.nbytes)
+        return 1e-3 + buffer.nbytes / bytes_per_s, 1e-4
+
+    monkeypatch.setattr(measurement, "_time", timed)
+    times = measurement.measure_exchange(lambda buffer: None, None, torch.device("cpu"), 0.4)  # type: ignore[arg-type]
+    assert times.sizes == sizes and times.processor_s == (1e-4,) * len(sizes)
+    assert times.seconds == pytest.approx([1e-3 + size / bytes_per_s for size in sizes])
+    # What takes longer than the budget is timed once.
+    assert bytes_per_s > 1e3 or calls == [4096, 65536]
 
 
 def test_a_record_comes_back_and_what_no_run_writes_is_none(tmp_path: Path) -> None:

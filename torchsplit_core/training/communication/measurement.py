@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchsplit_core.training.communication.choice import GRADIENT_BYTES, TransferTimes
 
 SIZES = (4 * 2**10, 64 * 2**10, 2**20, 8 * 2**20)
-REPEATS = 3
+REPEATS, LEAST = 3, 2
 BUDGET_S = 0.8
 """Seconds for all exchanges together."""
 PRODUCT_SIZE = 256
@@ -28,22 +28,32 @@ def measure_exchange(
 ) -> TransferTimes:
     """Times of an exchange by its bytes: medians of the slowest rank's, for as large sizes as the budget allows.
 
-    The smallest size is always timed. Every rank calls this, and all get the same times.
+    The first LEAST sizes are timed whatever they take, once if they take long: latency alone says nothing of larger
+    ones. Every rank calls this, and all get the same times.
     """
     sizes, seconds, processor = list[int](), list[float](), list[float]()
     left = budget_s
     for size in SIZES:
-        expected = seconds[-1] * size / sizes[-1] if sizes else 0.0
-        if sizes and (REPEATS + 1) * expected > left:
+        if len(sizes) >= LEAST and _expected(sizes, seconds, size) > left:
             break
         buffer = torch.zeros(size // GRADIENT_BYTES, device=device)
+        samples = [_time(exchange, buffer, group)]
+        left -= samples[0][0]
+        while len(samples) <= REPEATS and samples[-1][0] <= left:
+            samples.append(_time(exchange, buffer, group))
+            left -= samples[-1][0]
         # The first exchange of a size opens connections and allocates.
-        samples = [_time(exchange, buffer, group) for _ in range(REPEATS + 1)]
-        left -= sum(wall for wall, _ in samples)
+        counted = samples[1:] or samples
         sizes.append(size)
-        seconds.append(median(wall for wall, _ in samples[1:]))
-        processor.append(median(used for _, used in samples[1:]))
+        seconds.append(median(wall for wall, _ in counted))
+        processor.append(median(used for _, used in counted))
     return TransferTimes((*sizes,), (*seconds,), (*processor,))
+
+
+def _expected(sizes: Sequence[int], seconds: Sequence[float], size: int) -> float:
+    """Seconds of an exchange of `size` bytes, by the line through the last two that were timed."""
+    slope = max(0.0, seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
+    return seconds[-1] + slope * (size - sizes[-1])
 
 
 def _time(exchange: Exchange, buffer: Tensor, group: dist.ProcessGroup) -> tuple[float, float]:
