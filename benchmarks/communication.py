@@ -42,6 +42,7 @@ from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
+BETWEEN_GBIT = 1.0
 SEQUENCES = 4
 """Of a rank's step."""
 WAYS: dict[str, CommunicationRequest | None] = {
@@ -50,6 +51,8 @@ WAYS: dict[str, CommunicationRequest | None] = {
     "chosen, bf16 allowed": CommunicationRequest(("bf16",)),
     "chosen, PowerSGD allowed": CommunicationRequest(("bf16", "powersgd")),
 }
+LOSSLESS = 2
+"""How many of them lose nothing."""
 SETTLED, FIRST = 16, 3
 """Steps after which a choice is made and checked, and after which DDP has formed its buckets."""
 LOSSES: dict[str, CommunicationRequest] = {
@@ -98,16 +101,16 @@ class Trained:
 
 
 def as_rank(folder: Path, gbit: float, turns: int, steps: int, width: int, throttled: bool) -> None:
-    """One of the two processes: train every way in turns, and write the seconds of the steps."""
+    """One of the processes: train every way in turns, and write the seconds of the steps."""
     torch.set_num_threads(1)
     if throttled:
         throttle(gbit)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     tokens = torch.randint(WORDS, (SEQUENCES, LENGTH + 1), generator=torch.Generator().manual_seed(rank))
+    compared = [*WAYS.items()] if dist.get_world_size() == 2 else [*WAYS.items()][:LOSSLESS]
     ways = {
-        name: Trained(request, width, folder / str(place))
-        for place, (name, request) in enumerate(WAYS.items())
+        name: Trained(request, width, folder / str(place)) for place, (name, request) in enumerate(compared)
     }
     if throttled:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -118,8 +121,10 @@ def as_rank(folder: Path, gbit: float, turns: int, steps: int, width: int, throt
         for _ in range(SETTLED if way.exchange else FIRST):
             way.step(tokens)
     seconds: dict[str, list[list[float]]] = {name: [] for name in ways}
-    for _ in range(turns):
-        for name, way in ways.items():
+    for turn in range(turns):
+        order = [*ways.items()]
+        # Whoever comes first in a turn must not be the same always.
+        for name, way in order[turn % len(order) :] + order[: turn % len(order)]:
             dist.barrier()
             seconds[name].append([way.step(tokens) for _ in range(steps)])
     if rank == 0:
@@ -167,36 +172,48 @@ def may_slow() -> bool:
     return done.returncode == 0
 
 
-def measure(folder: Path, gbit: float, options: argparse.Namespace, *, slowed: bool) -> dict[str, Any]:
-    """The seconds of all ways over a network of that rate."""
+def measure(
+    folder: Path, gbit: float, options: argparse.Namespace, script: str, ranks: int
+) -> dict[str, Any]:
+    """The seconds of all ways; the script starts the ranks by the functions `rank N` of it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
         sys.executable, "-m", "benchmarks.communication", "--folder", str(folder), "--gbit", str(gbit),
         "--turns", str(options.turns), "--steps", str(options.steps), "--width", str(options.width),
-        *(() if slowed else ("--throttled",)),
     ]  # fmt: skip
-    ranks = [f'RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} "$@"' for rank in range(2)]
-    script = f"{ranks[0]} & {ranks[1]}; wait"
-    if slowed:
-        rate = f"tc qdisc add dev lo root tbf rate {round(gbit * 1000)}mbit burst 256kb latency 400ms"
-        script = f"ip link set lo up && {rate} && {{ {script}; }}"
-    shell = ["sh", "-c", script, "sh", *command]
     environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "PYTHONPATH": str(Path.cwd()),
-    }
-    subprocess.run(
-        ["unshare", "-n", *shell] if slowed else shell, check=True, env=environment, stderr=subprocess.DEVNULL
-    )
+        **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd()),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
+    }  # fmt: skip
+    shell = ["sh", "-c", script.format(rate=round(gbit * 1000)), "sh", *command]
+    subprocess.run(shell, check=True, env=environment, stderr=subprocess.DEVNULL)
     measured: dict[str, Any] = json.loads((folder / "seconds.json").read_text())
     return measured
 
 
-def rows_of(gbit: float, measured: dict[str, Any], folder: Path) -> list[str]:
+BUCKET = "tbf rate {rate}mbit burst 256kb latency 400ms"
+THROTTLED = 'RANK=0 "$@" --throttled & RANK=1 "$@" --throttled; wait'
+SLOWED = f"""unshare -n sh -c 'ip link set lo up && tc qdisc add dev lo root {BUCKET} || exit 1
+RANK=0 "$@" & RANK=1 "$@"; wait' sh "$@" """
+TWO_NODES = f"""unshare -n sh -c 'ip link set lo up
+unshare -n sleep 3600 & other=$!
+sleep 1
+ip link add near type veth peer name far && ip link set far netns $other || exit 1
+ip addr add 10.9.0.1/24 dev near && ip link set near up && tc qdisc add dev near root {BUCKET}
+nsenter -t $other -n sh -c "ip link set lo up && ip addr add 10.9.0.2/24 dev far && ip link set far up &&
+tc qdisc add dev far root {BUCKET}"
+export MASTER_ADDR=10.9.0.1 LOCAL_WORLD_SIZE=2 GLOO_SOCKET_IFNAME=far
+RANK=2 nsenter -t $other -n "$@" & third=$!
+RANK=3 nsenter -t $other -n "$@" & fourth=$!
+export GLOO_SOCKET_IFNAME=near
+RANK=0 "$@" & first=$!
+RANK=1 "$@"; wait $first $third $fourth; kill $other' sh "$@" """
+"""Networks of their own, so that no other process is slowed: a loopback, and a cable between two of them."""
+
+
+def rows_of(network: str, measured: dict[str, Any], folder: Path) -> list[str]:
     """A row a way: its step, as a ratio to DDP's defaults, and what was predicted of it."""
     seconds: dict[str, list[list[float]]] = measured["seconds"]
     default = seconds["DDP's defaults"]
@@ -215,7 +232,7 @@ def rows_of(gbit: float, measured: dict[str, Any], folder: Path) -> list[str]:
         ratios = [median(other) / median(turn) for other, turn in zip(default, turns, strict=True)]
         ratio = f"{median(chain(*default)) / whole:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         rows.append(
-            f"| {gbit:g} Gbit/s | {name} | {chosen} | {whole:.3f} | {predicted} | {ratio if place else '1'} |"
+            f"| {network} | {name} | {chosen} | {whole:.3f} | {predicted} | {ratio if place else '1'} |"
         )
     return rows
 
@@ -253,10 +270,15 @@ def report(folder: Path, rates: Sequence[float], options: argparse.Namespace) ->
     for gbit in rates:
         place = folder / f"{gbit:g}"
         place.mkdir()
-        measured = measure(place, gbit, options, slowed=slowed)
+        measured = measure(place, gbit, options, SLOWED if slowed else THROTTLED, 2)
         size = measured["gradient_bytes"]
-        table += rows_of(gbit, measured, place)
+        table += rows_of(f"{gbit:g} Gbit/s", measured, place)
         loads.append(os.getloadavg()[0])
+    if slowed:
+        place = folder / "nodes"
+        place.mkdir()
+        measured = measure(place, BETWEEN_GBIT, options, TWO_NODES, 4)
+        table += rows_of(f"{BETWEEN_GBIT:g} Gbit/s between two nodes of two processes", measured, place)
     os.environ["OMP_NUM_THREADS"] = "1"
     by_loss = losses(folder)
     how = (
