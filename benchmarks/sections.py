@@ -452,12 +452,13 @@ BENCHMARKS = (
     Benchmark(
         "Exchanges of gradients chosen by measurement",
         "benchmarks.communication",
-        "A decoder of 4 layers of width 320, 4 sequences of 64 tokens a step and process, two processes of one thread "
-        "over a slowed loopback that both directions share, and two nodes of two processes over a slowed cable. Each way has its own copy of the model in the same two "
-        "processes; their steps are taken in turns, and ratios are of the medians over all turns (in brackets of "
-        "single turns). DDP's defaults are torch's DistributedDataParallel without a hook (goal: the choice at least "
-        "as fast at each of three bandwidths, 1.3 times at the slowest). *Loss*: `sample:digits`, two processes, 330 "
-        "steps, the exchange fixed; means of 20 steps. PowerSGD compresses after a tenth of the steps.",
+        "A decoder of 4 layers of width 320, 4 sequences of 64 tokens a step and process; two processes of "
+        "one thread over a slowed loopback that both directions share, and two nodes of two processes over a "
+        "slowed cable. Each way has its own copy of the model in the same processes; their steps are taken in "
+        "turns, and ratios are of the medians over all turns (in brackets of single turns). DDP's defaults "
+        "are torch's DistributedDataParallel without a hook (goal: the choice at least as fast at each of "
+        "three bandwidths, 1.3 times at the slowest). *Loss*: `sample:digits`, two processes, 330 steps, the "
+        "exchange fixed; means of 20 steps. PowerSGD compresses after a tenth of the steps.",
         ("--gbit", "8", "--turns", "1", "--steps", "1", "--width", "64"),
     ),
     Benchmark(
