@@ -53,7 +53,7 @@ WAYS: dict[str, CommunicationRequest | None] = {
 }
 LOSSLESS = 2
 """How many of them lose nothing."""
-SETTLED, FIRST = 16, 3
+SETTLED, FIRST = 17, 3
 """Steps after which a choice is made and checked, and after which DDP has formed its buckets."""
 LOSSES: dict[str, CommunicationRequest] = {
     "plain": CommunicationRequest(hook="all_reduce"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from torchsplit_core import files
+from torchsplit_core.strategy.search.solve import search_strategy
 from torchsplit_core.training import communication_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.communication import (
@@ -16,6 +19,7 @@ from torchsplit_core.values.strategy.communication import (
     format_communication,
     parse_communication,
 )
+from torchsplit_core.values.strategy.request import TransformerSizes
 
 
 @pytest.mark.parametrize(
@@ -99,3 +103,12 @@ def test_a_file_says_it_and_the_option_goes_before(tmp_path: Path) -> None:
     path.write_text(json.dumps({**REQUEST, "communication": {"hook": "ddp", "bucket_mib": 4}}))
     with pytest.raises(InputFault, match="hook is fixed to ddp"):
         communication_of(files.read_file(path)[1], None)
+    path.write_text((ROOT / "examples" / "training" / "two_ranks.json").read_text())
+    transformer = TransformerSizes(2, 64, 2, 2, 128, 100, 32)
+    contradictory = replace(
+        files.read_file(path)[1],
+        model=transformer,
+        communication=CommunicationRequest(hook="ddp", bucket_mib=4.0),
+    )
+    with pytest.raises(InputFault, match="hook is fixed to ddp"):
+        search_strategy(contradictory)

@@ -70,7 +70,7 @@ EVENT = "communication"
 """Kind of the events that say what was chosen."""
 UNTIMED_STEPS = 2
 """Steps after which DDP has its buckets: it forms them anew after the first."""
-TIMED_STEPS = 3
+TIMED_STEPS = 5
 CHECKED_STEPS = 5
 MIN_STEPS = 20
 """A run that ends sooner keeps DDP's default buckets."""
