@@ -459,6 +459,21 @@ BENCHMARKS = (
         ("--turns", "2", "--steps", "10"),
     ),
     Benchmark(
+        "Exchanges of gradients chosen by measurement",
+        "benchmarks.communication",
+        "A decoder of 4 layers of width 320, 4 sequences of 64 tokens a step and process; two processes of "
+        "one thread over a slowed loopback that both directions share, and two nodes of two processes over a "
+        "slowed cable. Each way has its own copy of the model in the same processes; their steps are taken in "
+        "turns, and ratios are of the medians over all turns (in brackets of single turns). DDP's defaults "
+        "are torch's DistributedDataParallel without a hook (goal: the choice at least as fast at each of "
+        "three bandwidths, 1.3 times at the slowest; over the slowest of them only compression can reach "
+        "that, since the exchange alone takes most of the step). A load average above two says that other "
+        "work shared the cores: then differences within the brackets are noise, as between equal exchanges at "
+        "8 Gbit/s. *Loss*: `sample:digits`, two processes, 330 steps, the exchange fixed; means of 20 steps. "
+        "PowerSGD compresses after a tenth of the steps.",
+        ("--gbit", "8", "--turns", "1", "--steps", "1", "--width", "64"),
+    ),
+    Benchmark(
         "What training runs survive",
         "benchmarks.training_kills",
         "A small model, trained by `torchsplit train` in two processes, or by two agents that stand for two nodes; at "

@@ -12,6 +12,7 @@ from statistics import median
 import pandas as pd
 
 from app.format.html import table_html
+from app.runs.communication import exchange_words, exposed_s
 from app.runs.restarts import restarts_of
 from app.runs.status_tables import RECENT_STEPS, STATES, recent_speed, source_of
 from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, short
@@ -40,6 +41,7 @@ def compare(first: RunView, second: RunView) -> list[RunFigure]:
         *_loss(first, second),
         *_held_out(first, second),
         *_costs(first, second),
+        *_communication(first, second),
     ]
 
 
@@ -89,6 +91,18 @@ def _costs(first: RunView, second: RunView) -> list[RunFigure]:
             [len(restarts_of(view.events)) if view.events else None for view in (first, second)],
         ),
     ]
+
+
+def _communication(first: RunView, second: RunView) -> list[RunFigure]:
+    """How gradients are exchanged, where either run knows it."""
+    words = [exchange_words(view) for view in (first, second)]
+    exposed = [exposed_s(view) for view in (first, second)]
+    rows = []
+    if any(words):
+        rows.append(_words("exchange of gradients", [text or UNKNOWN for text in words]))
+    if any(seconds is not None for seconds in exposed):
+        rows.append(_figure("s a step waiting for gradients", exposed))
+    return rows
 
 
 def _median_step_s(view: RunView) -> float | None:

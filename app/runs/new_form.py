@@ -18,6 +18,7 @@ from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.fitted_strategy import fit_to_world_sizes, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, parse_shares
@@ -27,6 +28,12 @@ from torchsplit_core.workspace.store import Workspace
 
 SAMPLE, FILE = "A sample", "A file of yours"
 MANUAL_STRATEGY = "Choices made here"
+EXCHANGES = {
+    "Chosen by measurement, nothing lost": CommunicationRequest(),
+    "Chosen, may round to bf16": CommunicationRequest(("bf16",)),
+    "Chosen, may round to bf16 or use PowerSGD": CommunicationRequest(("bf16", "powersgd")),
+    "DDP's defaults": CommunicationRequest(hook="ddp"),
+}
 NO_SCHEDULE = "None"
 LABELS = {"--warmup-steps": "Warm-up steps", "--clip-norm": "Clip norm", "--best": "Keep the best by"}
 """Fields of the form by the options of the command line."""
@@ -140,6 +147,13 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
         "stages.",
     )  # fmt: skip
     below_shares = st.container()
+    form["communication"] = EXCHANGES[
+        st.selectbox(
+            "Exchange of gradients", [*EXCHANGES], key="run-communication",
+            help="Under DDP a run times its own exchanges and takes the fastest. Compression changes results a little; "
+            "PowerSGD more.",
+        )
+    ]  # fmt: skip
     left, middle, right = st.columns(3, vertical_alignment="bottom")
     form["schedule"] = left.selectbox(
         "Schedule", (NO_SCHEDULE, *SCHEDULES), key="run-schedule",
@@ -206,6 +220,7 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
     options = RunOptions(
         steps=form["steps"], checkpoint_every=form["every"], shares=parse_shares(form.get("shares")),
         balance=form.get("balance", False),
+        communication=form.get("communication", CommunicationRequest()),
         update=UpdateOptions(form.get("clip"), named, form["warmup"] if named else 0),
         validation=ValidationOptions(every, (form.get("best") or "").strip() or None) if every else ValidationOptions(),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from app.charts.runs.timeline import TimelineEvent, timeline
 from app.charts.training import stacked_bars
 from app.components import saving
 from app.format.gpus import NOTE
+from app.runs import communication
 from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, held_out_curves, notes, render_controls
 from app.runs.slowness import (
     WAITING,
@@ -64,6 +65,7 @@ def render(name: str, view: RunView, place: int) -> None:
     _stages(name, view)
     _gpus(name, view)
     _parts(name, view)
+    communication.render(name, view)
     _events(name, view)
     _checkpoints(name, view)
 

@@ -10,7 +10,7 @@ from torchsplit_core.deployment import zip_files
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.cluster import FleetJob, ResourceRequest, fleet_job, fleet_of
 from torchsplit_core.training.cluster.job_files import fleet_files
-from torchsplit_core.training.fitted_strategy import run_strategy_of
+from torchsplit_core.training.fitted_strategy import communication_of, run_strategy_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes
@@ -49,7 +49,8 @@ def _job(training: StoredTraining, outcome: StrategyOutcome, place: int, source:
     """Raises InputFault for a candidate that cannot run, and for nodes that it does not fill."""
     requested = training.request.training.precision
     precision = requested if requested in RUN_PRECISIONS else None
-    strategy, options = run_strategy_of(outcome, place + 1, precision), RunOptions()
+    strategy = run_strategy_of(outcome, place + 1, precision)
+    options = RunOptions(communication=communication_of(training.request, None))
     fleet = fleet_of(training.request, strategy, options, ResourceRequest())
     return fleet_job(
         source, outcome, fleet, training.name, options=options, candidate=place + 1, precision=precision

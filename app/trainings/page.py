@@ -34,7 +34,7 @@ from torchsplit_core.hardware import peaks
 from torchsplit_core.jobs.job_kinds import STRATEGY
 from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.strategy.cost_model.estimate import USABLE
-from torchsplit_core.training import run_strategy_of
+from torchsplit_core.training import communication_of, run_strategy_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes
@@ -192,7 +192,8 @@ def _train_here(workspace: Workspace, training: StoredTraining, candidate: Strat
     if st.button("Train by it on this machine", key="training-run", icon=":material/play_arrow:"):
         with frame.fault_boundary():
             strategy = run_strategy_of(candidate, precision=training.request.training.precision)
-            navigation.go("Run", runs.start(workspace, source, strategy, RunOptions(), None))
+            options = RunOptions(communication=communication_of(training.request, None))
+            navigation.go("Run", runs.start(workspace, source, strategy, options, None))
 
 
 def _files(workspace: Workspace, training: StoredTraining, outcome: StrategyOutcome) -> None:

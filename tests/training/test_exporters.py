@@ -47,13 +47,24 @@ def test_prometheus_scrapes_what_the_folder_says(tmp_path: Path) -> None:
         # What is not known is no zero.
         assert not any("communication" in name or "validation" in name for name in found)
         rank = tmp_path / "run" / "watch" / "rank-1.json"
-        rank.write_text(json.dumps({**json.loads(rank.read_text()), "blocks_s": {"a.0": 0.5, "a.1": None}}))
+        rank.write_text(
+            json.dumps(
+                {
+                    **json.loads(rank.read_text()),
+                    "blocks_s": {"a.0": 0.5, "a.1": None},
+                    "communication_s": {"agreement": 0.25},
+                }
+            )
+        )
         RunFolder(tmp_path / "run").add_step(6, 0.3, 8, 0.2, 2, 2**20, {"validation": {"accuracy": 0.75}})
         found = scraped(port)
         assert found['torchsplit_train_validation{metric="accuracy"}'] == 0.75
         assert found["torchsplit_train_step"] == 6
         assert {name: value for name, value in found.items() if "block" in name} == {
             'torchsplit_train_rank_block_seconds{block="a.0",rank="1"}': 0.5
+        }
+        assert {name: value for name, value in found.items() if "communication" in name} == {
+            'torchsplit_train_rank_communication_seconds{kind="agreement",rank="1"}': 0.25
         }
         assert endpoints(tmp_path / "run") == (f"http://127.0.0.1:{port}/metrics",)
     assert endpoints(tmp_path / "run") == ()
@@ -75,6 +86,7 @@ def test_every_name_that_is_served_is_told(tmp_path: Path) -> None:
         names = {name.partition("{")[0] for name in scraped(port)} | {
             "torchsplit_train_rank_communication_ratio",
             "torchsplit_train_rank_block_seconds",
+            "torchsplit_train_rank_communication_seconds",
             "torchsplit_train_validation",
         }
     told = (ROOT / "docs" / "reference" / "metrics.md").read_text()

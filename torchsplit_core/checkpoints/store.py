@@ -51,6 +51,10 @@ class Checkpoints:
         """The folder in which that step's checkpoint is written until it is complete."""
         return self.folder / f".{step_name(step)}.partial"
 
+    def path_of(self, step: int) -> Path:
+        """The folder of that step's complete checkpoint."""
+        return self.folder / step_name(step)
+
     def discard_after(self, step: int) -> None:
         """Remove incomplete checkpoints and those after `step`, whose steps are repeated; LATEST then names `step`.
 
@@ -111,7 +115,7 @@ class Checkpoints:
         """
         damaged = []
         for step in reversed(self.steps()):
-            path = self.folder / step_name(step)
+            path = self.path_of(step)
             try:
                 return path, read_manifest(path)
             except InputFault as fault:

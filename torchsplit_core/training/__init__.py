@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+    from torchsplit_core.training.fitted_strategy import (
+        communication_of,
+        fit_to_world_size,
+        run_strategy_of,
+    )
     from torchsplit_core.training.launch import train
     from torchsplit_core.training.loop import TrainingRun
     from torchsplit_core.training.run_folder import RunFolder
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RunFolder",
     "TrainingRun",
+    "communication_of",
     "fit_to_world_size",
     "prepare",
     "run_strategy_of",
@@ -34,7 +39,7 @@ __getattr__ = on_demand(
     {
         "run_folder": "RunFolder",
         "launch": "train",
-        "fitted_strategy": "fit_to_world_size run_strategy_of",
+        "fitted_strategy": "communication_of fit_to_world_size run_strategy_of",
         "loop": "TrainingRun",
         "updates.schedules": "schedule_of",
         "user_loop": "prepare",

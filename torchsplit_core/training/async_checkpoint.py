@@ -32,6 +32,8 @@ from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
+EXCHANGE = "exchange"
+"""Entry of a checkpoint with the errors of a compressed exchange, by ranks and weight."""
 RUN_STATE = "run"
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -63,17 +65,20 @@ class AsyncCheckpointer:
         optimizer: torch.optim.Optimizer,
         manifest: Manifest,
         run_state: Mapping[str, str],
+        exchange: Mapping[str, torch.Tensor],
     ) -> None:
         """Copy the state and write it while the run goes on; first waits for the previous checkpoint.
 
-        `run_state`: what else the run goes on from, as text by name.
+        `run_state`: what else the run goes on from, as text by name. `exchange`: what this rank has not sent yet of
+        each weight's gradient.
         """
         self.wait()
         began = time.perf_counter()
         partial = self.checkpoints.partial_folder(manifest.step)
         written = dcp.async_save(
             state_of(model, optimizer)
-            | {"random": {str(self.rank): _random_state()}, RUN_STATE: dict(run_state)},
+            | {"random": {str(self.rank): _random_state()}, RUN_STATE: dict(run_state)}
+            | ({EXCHANGE: {_place(): dict(exchange)}} if exchange else {}),
             checkpoint_id=partial,
             process_group=self.group,
         )
@@ -184,6 +189,24 @@ def load_checkpoint(
     else:
         seed_all(manifest.seed + manifest.step, random_rank)
     return dict(state.get(RUN_STATE, {}))
+
+
+def _place() -> str:
+    """This rank among so many: another number of ranks has other errors."""
+    return f"{dist.get_rank()} of {dist.get_world_size()}"
+
+
+def load_exchange(path: Path, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    """This rank's errors of a compressed exchange, as `like` in name and shape; None if the checkpoint lacks any."""
+    reader = SafeReader(path)
+    stored = reader.read_metadata().state_dict_metadata
+    prefix = f"{EXCHANGE}.{_place()}."
+    shapes = {name: getattr(stored.get(prefix + name), "size", None) for name in like}
+    if any(shapes[name] != tensor.shape for name, tensor in like.items()):
+        return None
+    errors = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    dcp.load({EXCHANGE: {_place(): errors}}, storage_reader=reader, planner=SafePlanner(), no_dist=True)
+    return errors
 
 
 def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:

@@ -11,10 +11,15 @@ from torchsplit_core.strategy.supported import refusals
 from torchsplit_core.training.rebalance.batch_balancer import check_balance
 from torchsplit_core.training.sampling import check_shares
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import (
+    CommunicationRequest,
+    check_communication,
+    parse_communication,
+)
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
-from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
+from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
     "tensor",
@@ -55,6 +60,18 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
         f"is a {type(given).__name__}, neither a strategy nor a strategy request that fixes its choices",
         "Write one with: torchsplit strategy REQUEST -o S.json.",
     )
+
+
+def communication_of(given: Any, option: CommunicationRequest | str | None) -> CommunicationRequest:
+    """How gradients are exchanged: by the option if there is one, otherwise by the request, otherwise by choice.
+
+    `given`: a file's value, `option` also as text. Raises InputFault for what cannot be.
+    """
+    if isinstance(option, str):
+        return parse_communication(option)
+    if option is None:
+        option = given.communication if isinstance(given, StrategyRequest) else CommunicationRequest()
+    return check_communication(option)
 
 
 def _strategy_of_candidate(candidate: StrategyCandidate, precision: Precision) -> RunStrategy:
@@ -102,8 +119,8 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
-    """Raises InputFault for shares that do not match the data ranks, a balance that cannot be measured, and
-    activations of stages that are to be offloaded."""
+    """Raises InputFault for shares that do not match the data ranks, a balance that cannot be measured, activations of
+    stages that are to be offloaded, and an exchange that the strategy does not make."""
     check_shares(options.shares or strategy.shares, strategy.choices.data)
     if options.offload_activations and strategy.choices.pipeline > 1:
         raise InputFault(
@@ -113,6 +130,25 @@ def check_options(strategy: RunStrategy, options: RunOptions) -> None:
         )
     if options.balance:
         check_balance(strategy)
+    _check_exchange(strategy.choices, check_communication(options.communication))
+
+
+def _check_exchange(choices: ParallelConfig, request: CommunicationRequest) -> None:
+    """Raises InputFault for a fixed exchange of gradients where DDP does not exchange them."""
+    if choices.shard in SHARDED:
+        instead = ("shard", choices.shard)
+    else:
+        divided = [name for name in ("pipeline", "tensor", "expert") if getattr(choices, name) > 1]
+        if not divided:
+            return
+        instead = (divided[0], getattr(choices, divided[0]))
+    for name in ("hook", "bucket_mib"):
+        if (value := getattr(request, name)) not in (None, "ddp"):
+            raise InputFault(
+                f"communication.{name}",
+                f"is {value}, but with {instead[0]} {instead[1]} gradients are not exchanged by DDP",
+                "Leave it out, or fix shard to none or zero1, and pipeline, tensor and expert to 1.",
+            )
 
 
 def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:

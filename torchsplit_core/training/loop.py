@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
+from torchsplit_core.training.communication.exchange import GradientExchange
 from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import (
     GradientAverage,
@@ -210,6 +211,15 @@ class TrainingRun:
             self._tracer = StepTracer(options.trace_steps, folder, self.rank, folder.log_event)
         self.repartition = False
         """Whether the run ended because the next attempt goes on with other stages."""
+        self._exchange = GradientExchange(
+            self.model,
+            self.optimizer,
+            options.communication,
+            folder.path,
+            steps=self.last_step - self.step,
+            log=self._log_event,
+        )
+        self._exchange.load(self.checkpoints, self.step)
         self._migration: StageMigration | None = None
         if self.rebalancer.stage_balancer:
             self._migration = StageMigration(
@@ -353,7 +363,9 @@ class TrainingRun:
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
         # DDP and FSDP average over ranks; the ranks of a context group have the means of parts of equal length.
-        self.update.scaled(loss.float() * (weight * self.strategy.choices.data)).backward()
+        factor = weight * self.strategy.choices.data * self._exchange.loss_factor
+        with self._exchange.backward(last=self._is_last_micro_batch):
+            self.update.scaled(loss.float() * factor).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
         self.update.add_gradients()
@@ -401,7 +413,8 @@ class TrainingRun:
             checkpoint_requested=requested,
             move_s=self._migration.estimated_seconds() if self._migration else 0.0,
         )
-        reports = all_gather_reports(report, self._group)
+        with self._exchange.agreement():
+            reports = all_gather_reports(report, self._group)
         self._checkpoint_requested = bool(reports[0].checkpoint_requested)
         if bad := find_not_finite(reports):
             self._fail_not_finite(*bad, reports[bad[1][0]].loss)
@@ -424,9 +437,12 @@ class TrainingRun:
             )
         self.rebalancer.after_step(self.step, self._reports, self.last_step - self.step)
         seconds = time.perf_counter() - began
+        communication_s = self._exchange.timer.take()
+        self.reporter.record_communication(communication_s)
         if self._tracer:
             self._tracer.end(self.step)
         figures: dict[str, Any] = self.update.figures()
+        figures |= {"communication_s": communication_s} if communication_s else {}
         fault = None
         validated = self._validator is not None and self._validator.is_due(self.step, self.last_step)
         if self._validator and validated:
@@ -454,6 +470,7 @@ class TrainingRun:
         if self._checkpoint_requested and self.rank == 0:
             acknowledge(self.folder.path, "checkpoint")
         self.reporter.end_step(self.step)
+        self._exchange.after_step()
 
     def _fail_validation(self, fault: InputFault) -> None:
         """Stop a run that cannot be measured, with a checkpoint of all that it has trained. Raises InputFault."""
@@ -486,7 +503,9 @@ class TrainingRun:
         )
         with self.update.outside():
             run_state = self.update.state() | self.batches.state()
-            self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest, run_state)
+            self.checkpointer.save(
+                self.model, local_optimizer(self.optimizer), manifest, run_state, self._exchange.state()
+            )
 
     def barrier(self) -> None:
         """Wait until all ranks have called this."""

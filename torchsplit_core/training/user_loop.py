@@ -14,12 +14,18 @@ from torch.utils.data import DataLoader
 
 from torchsplit_core.files import read_file
 from torchsplit_core.training.feeding.choice import is_stream
-from torchsplit_core.training.fitted_strategy import fit_to_world_size, in_passes, run_strategy_of
+from torchsplit_core.training.fitted_strategy import (
+    communication_of,
+    fit_to_world_size,
+    in_passes,
+    run_strategy_of,
+)
 from torchsplit_core.training.held_out.evaluation import Metrics, held_out_of
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.process_group import join_process_group
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.strategy.updates import UpdateOptions
@@ -42,6 +48,7 @@ def prepare(
     shares: tuple[float, ...] = (),
     balance: bool = False,
     seed: int = 0,
+    communication: CommunicationRequest | str | None = None,
     accumulate: int | None = None,
     clip_norm: float | None = None,
     scheduler: Any = None,
@@ -70,7 +77,8 @@ def prepare(
     by name as means over a batch. They are measured every `validate_every` steps and at the last one; the checkpoint
     with the best value of the metric `best` (NAME, NAME:min or NAME:max) stays. `offload_activations`: what the
     forward pass saves is on the host until the backward pass. `trace_steps`: the first and the last step that torch's
-    profiler records, in `traces/`. Raises InputFault for what cannot be run.
+    profiler records, in `traces/`. `communication`: how gradients are exchanged, also as the text of
+    `train --communication`; None: as the request says. Raises InputFault for what cannot be run.
     """
     if validation is None and (validate_every is not None or best):
         raise InputFault(
@@ -84,6 +92,7 @@ def prepare(
         strategy = _plain_strategy(loader, dist.get_world_size(), accumulate or 1)
     if isinstance(strategy, str | Path):
         strategy = read_file(strategy)[1]
+    exchange = communication_of(strategy, communication)
     if not isinstance(strategy, RunStrategy):
         strategy = run_strategy_of(strategy)
     if strategy.choices.pipeline > 1:
@@ -109,6 +118,7 @@ def prepare(
         model, optimizer, loader, in_passes(fit_to_world_size(strategy, dist.get_world_size()), accumulate), run_folder,
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
+            communication=exchange,
             update=UpdateOptions(clip_norm, accumulate=accumulate), validation=ValidationOptions(validate_every, best),
             offload_activations=offload_activations, trace_steps=trace_steps,
         ),

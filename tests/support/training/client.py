@@ -2,15 +2,16 @@
 
 The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
 `open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample,
-"slow_blocks": seconds that it takes longer for each block of a pipeline, "quick_moves": true where a move of blocks
-counts as costing nothing, "room": [sample, samples of a pass that fit from there on], "short": true where no memory
-is free, "nan": sample, "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample,
-"no_room_for": rank, "spare": weights that no step uses, "held_out": held-out samples, "bad_held_out": the one that
-cannot be read, "nan_metric": true, "nan_gradients": true, "best_at": the measurement (from 1) after which the metric
-`score` gets worse, "end": [rank, what it is killed before at the end of the run: "close" (it waits for the last
-checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step and a
-rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall,
-`how` is `stopped` or `waiting`.
+"slow_blocks": seconds that it takes longer for each block of a pipeline, "slow_small_buckets": seconds that the
+exchange of a bucket takes longer once small ones were chosen, "no_rounding": true where the backend sums no rounded
+gradients, "quick_moves": true where a move of blocks counts as costing nothing, "room": [sample, samples of a pass
+that fit from there on], "short": true where no memory is free, "nan": sample, "samples": n, "width": w, "blocks": n,
+"dropout": p, "raise": sample, "disk": sample, "no_room_for": rank, "spare": weights that no step uses, "held_out":
+held-out samples, "bad_held_out": the one that cannot be read, "nan_metric": true, "nan_gradients": true, "best_at":
+the measurement (from 1) after which the metric `score` gets worse, "end": [rank, what it is killed before at the end
+of the run: "close" (it waits for the last checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in
+their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are
+forked from) or `launcher`; so does a stall, `how` is `stopped` or `waiting`.
 """
 
 from __future__ import annotations
@@ -131,6 +132,27 @@ if "slow_blocks" in PLAN and os.environ.get("RANK") == "1":
     stage_modules.BlockModule.forward = slowly  # type: ignore[method-assign]
 if "quick_moves" in PLAN:
     migration.estimated_s = lambda start_s, checkpoint_s: 0.0
+if PLAN.get("no_rounding"):
+    from torchsplit_core.training.communication import exchange as unrounded
+
+    vars(unrounded)["supports"] = lambda *given: False
+if "slow_small_buckets" in PLAN:
+    from torchsplit_core.training.communication import choice, exchange, hooks
+
+    def chosen(*given: object) -> choice.ExchangeChoice:
+        vars(exchange)["simple_hook"] = slow_hook
+        return choice.ExchangeChoice("all_reduce", 0.25, "small buckets")
+
+    def slow_hook(*given: Any) -> Any:
+        made = hooks.simple_hook(*given)
+
+        def wait(bucket: Any) -> Any:
+            time.sleep(PLAN["slow_small_buckets"])
+            return made(bucket)
+
+        return wait
+
+    vars(exchange)["choose"] = chosen
 if "short" in PLAN:
     memory_guard.free_share = lambda device: 0.01
 if "end" in PLAN and str(PLAN["end"][0]) == os.environ.get("RANK"):

@@ -79,8 +79,12 @@ def test_options_of_the_files_need_them_and_unequal_nodes_are_refused(
 
 def test_the_command_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "sample:bert", "--strategy", STRATEGY, "--write-fleet", "slurm", "-o", str(tmp_path)]
-    assert main([*command, "--metrics-port", "9100"]) == 0
+    assert (
+        main([*command, "--metrics-port", "9100", "--communication", "lossy=bf16+powersgd,powersgd_rank=2"])
+        == 0
+    )
     told = capsys.readouterr()
     assert told.out.split() == [str(tmp_path / "train.sbatch"), str(tmp_path / "strategy.json")]
     assert "1 node of 2 processes on cores" in told.err
+    assert "--communication=lossy=bf16+powersgd,powersgd_rank=2" in (tmp_path / "train.sbatch").read_text()
     assert "--metrics-port=9100 --metrics-host=127.0.0.1" in (tmp_path / "train.sbatch").read_text()

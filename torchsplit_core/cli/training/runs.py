@@ -113,6 +113,12 @@ def add_train_command(command: Command) -> None:
     )
     add_update_options(parser)
     parser.add_argument(
+        "--communication",
+        metavar="SETTINGS",
+        help="how gradients are exchanged, for example lossy=bf16 or hook=powersgd,powersgd_rank=2,bucket_mib=8 "
+        "(default: the request's, else chosen by measurement without loss)",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         default=defaults.seed,
@@ -190,6 +196,7 @@ def _train(options: argparse.Namespace) -> int:
         shuffle=not options.in_order,
         stall_limit_s=options.stall_limit,
         balance=options.balance,
+        communication=training.communication_of(strategy_value, options.communication),
         update=update_options(options),
         validation=validation_options(options),
         workers=options.workers,

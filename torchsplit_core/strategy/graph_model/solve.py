@@ -35,6 +35,7 @@ from torchsplit_core.strategy.supported import RUNNERS, Runnable, Runner, traits
 from torchsplit_core.values import Profile
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.strategy.communication import check_communication
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.strategy.run import RunStep
@@ -94,6 +95,7 @@ def search_graph_strategy(
     Raises InputFault for choices that a traced model does not allow, and for a fleet of several entries.
     """
     started = time.monotonic()
+    check_communication(request.communication)
     assert isinstance(request.model, SourceSizes)
     if len(request.fleet) > 1:
         raise InputFault(

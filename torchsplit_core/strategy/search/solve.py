@@ -22,6 +22,7 @@ from torchsplit_core.strategy.search.uneven_copies import CopiesResult, UnevenCo
 from torchsplit_core.strategy.supported import RUNNERS, TRAIN, Runnable, Runner, traits_of
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.strategy.communication import check_communication
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
@@ -45,6 +46,7 @@ def search_strategy(
     contradict each other or cannot be run.
     """
     started = time.monotonic()
+    check_communication(request.communication)
     model = request.model
     if isinstance(model, SourceSizes):
         raise InputFault(

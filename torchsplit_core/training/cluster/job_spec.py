@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.communication import format_communication
 from torchsplit_core.values.strategy.run import Exports, RunOptions
 from torchsplit_core.values.training import Precision
 
@@ -123,6 +124,8 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
             arguments.append(f"--{name.replace('_', '-')}={value}")
     if options.shares:
         arguments.append(f"--shares={','.join(f'{share:g}' for share in options.shares)}")
+    if options.communication != default.communication:
+        arguments.append(f"--communication={format_communication(options.communication)}")
     update, default_update = options.update, default.update
     for field in dataclasses.fields(update):
         if (value := getattr(update, field.name)) != getattr(default_update, field.name):

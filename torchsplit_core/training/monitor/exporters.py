@@ -125,6 +125,11 @@ def _rank_metrics(view: RunView) -> Iterable[Metric]:
     parts = GaugeMetricFamily(
         f"{PREFIX}rank_part_seconds", "Seconds of a step by what they were for", labels=["rank", "part"]
     )
+    kinds = GaugeMetricFamily(
+        f"{PREFIX}rank_communication_seconds",
+        "Seconds of a step in communication, by kind",
+        labels=["rank", "kind"],
+    )
     blocks = GaugeMetricFamily(
         f"{PREFIX}rank_block_seconds",
         "Seconds of a micro-batch in a block of a pipeline",
@@ -138,10 +143,12 @@ def _rank_metrics(view: RunView) -> Iterable[Metric]:
             share.add_metric([name], rank.communication_share)
         for part, seconds in (rank.parts_s or {}).items():
             parts.add_metric([name, part], seconds)
+        for kind, seconds in (rank.communication_s or {}).items():
+            kinds.add_metric([name, kind], seconds)
         for block, spent in rank.blocks_s.items():
             if spent is not None:
                 blocks.add_metric([name, block], spent)
-    yield from (step, peak, share, parts, blocks)
+    yield from (step, peak, share, parts, kinds, blocks)
 
 
 def _gpu_metrics(view: RunView) -> Iterable[Metric]:

@@ -37,6 +37,8 @@ class RankReporter:
         self.blocks_s: Mapping[str, float | None] = {}
         """For a pipeline: seconds of a micro-batch in each block of this rank, None if they are not known."""
         self._parts: dict[str, float] = defaultdict(float)
+        self._communication: dict[str, float] = defaultdict(float)
+        self._published_communication_s: dict[str, float] = {}
         self._before_step: dict[str, float] = {}
         self._published_parts_s: dict[str, float] = {}
         self._steps, self._since = 0, time.perf_counter()
@@ -59,6 +61,11 @@ class RankReporter:
         for part, spent in (*parts_s.items(), (rest, max(0.0, left))):
             self._parts[part] += spent
         self.start_phase()
+
+    def record_communication(self, kinds_s: Mapping[str, float]) -> None:
+        """Add a step's seconds of communication by kind; they lie within the phases."""
+        for kind, spent in kinds_s.items():
+            self._communication[kind] += spent
 
     def step_phases(self) -> dict[str, float]:
         """Seconds of the step that is ending, by phase; empty on a GPU, where a phase does not end with its work."""
@@ -87,6 +94,11 @@ class RankReporter:
         }
         if self._steps and self.device.type == "cpu":
             self._published_parts_s = {name: spent / self._steps for name, spent in self._parts.items()}
+            self._published_communication_s = {
+                kind: spent / self._steps for kind, spent in self._communication.items()
+            }
+        if self._published_communication_s:
+            record["communication_s"] = self._published_communication_s
         if self._published_parts_s:
             record["parts_s"] = self._published_parts_s
         if (share := communication_share(self.model)) is not None:
@@ -97,6 +109,7 @@ class RankReporter:
             self.path.parent.mkdir(exist_ok=True)
             move_into_place(self.path, json.dumps(record) + "\n")
         self._parts.clear()
+        self._communication.clear()
         self._before_step.clear()
         self._steps, self._since = 0, time.perf_counter()
 

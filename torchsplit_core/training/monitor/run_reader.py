@@ -13,6 +13,7 @@ from typing import Any
 
 from torchsplit_core.checkpoints.store import LATEST
 from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS, Validation, read_best, read_validation
+from torchsplit_core.training.communication.record import read_exchange
 from torchsplit_core.training.monitor.gpu_sampler import read_gpus
 from torchsplit_core.training.monitor.launch_record import read_launch
 from torchsplit_core.training.monitor.run_view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -73,6 +74,7 @@ class RunReader:
                 tuple(_checkpoints(self.folder.checkpoints)),
                 read_gpus(path / WATCH),
                 self._validation(),
+                read_exchange(path),
             )
             return view.starting() if state == "starting" else view
 
@@ -164,6 +166,7 @@ def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
 
 def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: datetime) -> Rank:
     parts, share = record.get("parts_s"), record.get("communication_share")
+    communication = record.get("communication_s")
     number, reported_at = int(record["rank"]), _time(record["time"])
     lost = next(
         (event for event in reversed(events) if event.rank == number and event.kind == "rank_lost"), None
@@ -183,6 +186,7 @@ def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: da
         {str(name): float(spent) for name, spent in parts.items()} if parts else None,
         None if share is None else float(share),
         {str(name): None if spent is None else float(spent) for name, spent in record.get("blocks_s", {}).items()},
+        {str(kind): float(spent) for kind, spent in communication.items()} if communication else None,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torchsplit_core.checkpoints.trained_run import Validation
 from torchsplit_core.hardware import DcgmFigures, GpuState
+from torchsplit_core.training.communication.record import ExchangeRecord
 from torchsplit_core.training.monitor.launch_record import LaunchRecord
 
 State = Literal["starting", "running", "recovering", "finished", "stopped", "broken off"]
@@ -63,7 +64,7 @@ class Rank:
 
     `parts_s`: seconds of a step by phase, None if they are not known; `peak_bytes`: peak memory of its GPU's tensors,
     or of the process on a CPU. `blocks_s`: for a pipeline, the seconds of a micro-batch in each of its blocks, None if
-    they are not known.
+    they are not known. `communication_s`: seconds of a step by kind of communication, None if they are not known.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Rank:
     parts_s: Mapping[str, float] | None
     communication_share: float | None
     blocks_s: Mapping[str, float | None] = field(default_factory=dict)
+    communication_s: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ class RunView:
     """A run as its folder shows it now; its steps grow with the next read.
 
     `facts`: the contents of run.json, empty before the first attempt. `validation`: the last measurement on held-out
-    samples, None if there is none of a step that still exists. `words`: how it ended, empty while it goes on. `alive`:
+    samples, None if there is none of a step that still exists. `exchange`: how gradients are exchanged, None if nothing
+    was chosen. `words`: how it ended, empty while it goes on. `alive`:
     a process writes to the folder.
     """
 
@@ -125,6 +128,7 @@ class RunView:
     checkpoints: tuple[Checkpoint, ...]
     gpus: tuple[NodeGpu, ...]
     validation: Validation | None = None
+    exchange: ExchangeRecord | None = None
 
     def starting(self, steps: int | None = None) -> RunView:
         """The run while its processes start, to train to step `steps` (None: not known yet).

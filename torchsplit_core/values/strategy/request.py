@@ -20,6 +20,7 @@ from torchsplit_core.values.fields import (
     Range,
     Text,
 )
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.training import Offload, Recompute, Shard, Size, TrainingJob, Transformer
 
 Choice = Literal[
@@ -138,7 +139,7 @@ class StrategyRequest:
     """The whole question. `top_k`: candidates wanted.
 
     `may_need`: choices that candidates may have although a training run or an exported file does not carry them out
-    yet.
+    yet. `communication`: how a run of the strategy exchanges its gradients; the search does not use it.
     """
 
     model: TransformerSizes | SourceSizes
@@ -148,3 +149,4 @@ class StrategyRequest:
     top_k: Annotated[int, Range(ge=1, le=10000)] = 10
     solver: StrategySolver = field(default_factory=StrategySolver)
     may_need: Added[tuple[Choice, ...]] = ()
+    communication: Added[CommunicationRequest] = field(default_factory=CommunicationRequest)

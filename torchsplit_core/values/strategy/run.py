@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.communication import CommunicationRequest
 from torchsplit_core.values.strategy.held_out import ValidationOptions
 from torchsplit_core.values.strategy.updates import UpdateOptions
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
@@ -49,11 +50,11 @@ class RunOptions:
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
     `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
-    took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `update`: how gradients
-    become weights; `validation`: when the run is measured on held-out samples. `workers`: processes of a rank that
-    fetch samples ahead. `offload_activations`: what the forward pass saves is on the host until the backward pass.
-    `trace_steps`: the first and the last step that torch's profiler records. Raises InputFault for a count below 1 (of
-    workers 0), a limit that is none, and steps that are not in order.
+    took before, at least a minute. `balance`: shares follow the measured speed of the ranks. `communication`: how
+    gradients are exchanged; `update`: how they become weights; `validation`: when the run is measured on held-out
+    samples. `workers`: processes of a rank that fetch samples ahead. `offload_activations`: what the forward pass saves
+    is on the host until the backward pass. `trace_steps`: the first and the last step that torch's profiler records.
+    Raises InputFault for a count below 1 (of workers 0), a limit that is none, and steps that are not in order.
     """
 
     steps: int | None = None
@@ -64,6 +65,7 @@ class RunOptions:
     shuffle: bool = True
     stall_limit_s: float | None = None
     balance: bool = False
+    communication: CommunicationRequest = field(default_factory=CommunicationRequest)
     update: UpdateOptions = field(default_factory=UpdateOptions)
     validation: ValidationOptions = field(default_factory=ValidationOptions)
     workers: int = 0

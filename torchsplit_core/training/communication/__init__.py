@@ -1,0 +1,1 @@
+"""How a run exchanges gradients under DDP: measured, chosen, applied, timed."""
