@@ -1,7 +1,10 @@
-"""A request whose demand has a night, a day and an evening, and its plans over the day."""
+"""A request whose demand has a night, a day and an evening, its plans over the day, and a trace to simulate them."""
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 from torchsplit_core.values import DemandWindow, FleetEntry, Objective, PlanModel, PlanRequest
@@ -42,3 +45,22 @@ def day_request(mix: PlanRequest) -> PlanRequest:
         models=tuple(map(over_the_day, mix.models)),
         objective=Objective("min_gpus"),
     )
+
+
+STEP_S = 600
+
+
+def day_trace(request: PlanRequest) -> Iterator[tuple[str, ...]]:
+    """Rows of a trace of demand: every ten minutes of each window between about half and all of what it plans for."""
+    rng = random.Random(0)
+    yield ("time_s", *(model.name for model in request.models))
+    for step in range(24 * 3600 // STEP_S):
+        minute = step * STEP_S // 60
+        level = 0.75 + 0.2 * math.sin(step / 5)
+        rates = [
+            float(window.rate_rps("mean")) * level * rng.uniform(0.97, 1.03)
+            for model in request.models
+            for window in model.demand_windows
+            if (minute - window.minutes[0]) % (24 * 60) < window.minutes[1]
+        ]
+        yield (str(step * STEP_S), *(f"{rate:.4g}" for rate in rates))

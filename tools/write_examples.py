@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tools.example_days import day_request, example_prices
+from tools.example_days import day_request, day_trace, example_prices
 from tools.example_history import history, job_profiles
 from tools.example_llms import llm_requests
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
+from torchsplit_core.day_plans.replay.sides import ReplaySettings
 from torchsplit_core.engine_plans.engine_figures import EngineRequests
 from torchsplit_core.evaluation.run import evaluate
 from torchsplit_core.files import read_file, write_file
@@ -26,6 +27,7 @@ from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
+from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
 from torchsplit_core.tables.prices.price_csv import write_price_csv
 from torchsplit_core.transition import plan_transition
 from torchsplit_core.values import (
@@ -347,13 +349,20 @@ def state_before(plan: PlanOutcome) -> HostState:
 
 
 def write_days() -> None:
-    """Three models over three windows of a day, their plans, and a table of prices that are examples."""
+    """Three models over three windows of a day, their plans, these simulated over a trace, and prices that are examples."""
     write_file(example_prices(), FOLDER / "prices.json")
     (FOLDER / "days" / "prices.csv").write_text(write_price_csv(example_prices()), encoding="utf-8")
     (FOLDER / "days").mkdir(exist_ok=True)
     request = day_request(small_mix())
     write_file(request, FOLDER / "days" / "three_windows_request.json")
-    write_file(workflow.plan_day(request), FOLDER / "days" / "three_windows.json")
+    day = workflow.plan_day(request)
+    write_file(day, FOLDER / "days" / "three_windows.json")
+    rows = "\n".join(map(",".join, day_trace(request))) + "\n"
+    (FOLDER / "days" / "three_windows_trace.csv").write_text(rows)
+    replay = workflow.replay_day(
+        request, day, read_demand_trace(rows), ReplaySettings(requests_per_model=50_000)
+    )
+    write_file(replay, FOLDER / "days" / "three_windows_replay.json")
 
 
 def write_transition() -> None:

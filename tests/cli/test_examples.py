@@ -35,7 +35,7 @@ ANSWERS = {
     "placement_frontier.json": "what `place` writes",
     "simulation.json": "what `simulate` writes",
     "stages.json": "what `partition --export` writes beside the parts",
-    "days/three_windows.json": "what `plan --over-windows` writes",
+    "days/three_windows_replay.json": "what `simulate DAY --trace` writes",
     "transition.json": "what `transition` writes",
     "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/router",
 }
@@ -51,6 +51,8 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("windows", "plan_request.json", "--trace", "days/five_services.csv", "--windows", "3", "--map", "m-mid=bert"),
      ()),
     *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
+    (("simulate", "days/three_windows.json", "--request", "days/three_windows_request.json", "--trace",
+      "days/three_windows_trace.csv", "--requests", "2000", "--replications", "1"), ()),
     *((("deploy", plan, "--request", request), ()) for plan, request in PLANS),
     (("transition", "plan.json", "--from", "host_state.json", "--request", "plan_request.json", "--evict-foreign"), ()),
     *((("place", name), (SLOW,)) for name in PLACEMENTS),

@@ -28,8 +28,8 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sweep": (("plan request",), ("sweep",)),
     "transition": (("plan", "plan request", "host state"), ("transition",)),
     "simulate": (
-        ("plan", "plan request", "simulation request"),
-        ("simulation", "simulation request", "simulated requests"),
+        ("plan", "plan request", "simulation request", "day", "demand trace"),
+        ("simulation", "simulation request", "simulated requests", "day replay"),
     ),
     "size": ((), ("sizes", "simulation request")),
     "serve": (("plan", "plan request"), ()),
@@ -53,6 +53,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 ANSWERS = {
     "picture", "hours", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program",
     "fleet files", "sizes", "weights", "transition", "site program", "boot unit", "simulated requests", "span report",
+    "day replay",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -212,6 +213,10 @@ def days(walk: Walk) -> None:
         "diamond=sample:diamond", o="plan request=windows.json",
     )  # fmt: skip
     walk.go("plan", walk("windows.json"), "--over-windows", o="day=day.json")
+    walk.go(
+        "simulate", walk("day.json"), "--request", walk("windows.json"), "--trace", trace, "--map",
+        "diamond=sample:diamond", "--requests", "1000", "--replications", "1", o="day replay=replay.json",
+    )  # fmt: skip
     walk.go("deploy", walk("day.json"), "--request", walk("windows.json"), o="deployment=schedule")
     assert walk("schedule/SCHEDULE.md").exists()
 

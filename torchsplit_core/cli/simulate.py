@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.common import Command, Options, engine_option, with_progress, write_outcome
+from torchsplit_core.cli.day.replay import add_replay_options, check_replay_options, replay
 from torchsplit_core.values import (
     InputFault,
     MaxLoadSearch,
@@ -37,9 +38,11 @@ def add_simulate_command(command: Command, output: Options) -> None:
     """Add simulate to the command line through its `command(name, run)` and its shared options."""
     parser = command("simulate", _simulate)
     parser.add_argument(
-        "input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan"
+        "input",
+        metavar="REQUEST|PLAN|DAY",
+        help="a simulation request, or with --request a plan, or a day (--trace)",
     )
-    parser.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
+    parser.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that it answers")
     parser.add_argument(
         "--arrivals",
         action="append",
@@ -78,11 +81,15 @@ def add_simulate_command(command: Command, output: Options) -> None:
         metavar="FILE",
         help="write when each request of engines came, began, and had its first and last token (CSV)",
     )
+    add_replay_options(parser)
     engine_option(parser)
     output(parser)
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    check_replay_options(options)
+    if options.trace:
+        return _simulate_day(options)
     request = _request_from_plan(options) if options.request else _request_from_file(options)
     limits = _slo_limits(options.slo, {model.name for model in request.models})
     models = tuple(replace(model, slo_ms=limits.get(model.name, model.slo_ms)) for model in request.models)
@@ -117,6 +124,14 @@ def _simulate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _simulate_day(options: argparse.Namespace) -> int:
+    names: set[str] = set()
+    if options.request:
+        _, request = files.read_file(options.request, expected="torchsplit.plan_request")
+        names = {model.name for model in request.models}
+    return replay(options, _slo_limits(options.slo, names))
+
+
 def _request_from_file(options: argparse.Namespace) -> SimulationRequest:
     name, request = files.read_file(options.input)
     if name == "torchsplit.plan":
@@ -124,6 +139,12 @@ def _request_from_file(options: argparse.Namespace) -> SimulationRequest:
             "--request",
             f"is missing, and the plan {options.input} does not say what it answers",
             "Add --request PLAN_REQUEST.",
+        )
+    if name == "torchsplit.day":
+        raise InputFault(
+            "--trace",
+            "is missing: a day is simulated over a trace of demand",
+            "Add --trace TRACE.csv and --request.",
         )
     if not isinstance(request, SimulationRequest):
         raise InputFault(

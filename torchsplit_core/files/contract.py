@@ -58,6 +58,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.transition": "torchsplit_core.values.transition.outcome:Transition",
     "torchsplit.day": "torchsplit_core.values.day.outcome:DayOutcome",
     "torchsplit.prices": "torchsplit_core.values.plan.prices:PriceTable",
+    "torchsplit.day_replay": "torchsplit_core.values.day.replay:DayReplay",
 }
 """Format name → value class, imported when the format is first read."""
 

@@ -13,6 +13,16 @@ from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from torchsplit_core.values.day.outcome import BothSides, DayOutcome, DayWindow
+    from torchsplit_core.values.day.replay import (
+        DayReplay,
+        ReplayedTrace,
+        ReplayHour,
+        ReplayModel,
+        ReplayShares,
+        ReplaySide,
+        ReplayTimes,
+        ThresholdRule,
+    )
     from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
     from torchsplit_core.values.errors import (
         InputFault,
@@ -180,6 +190,7 @@ __all__ = [
     "Conflict",
     "ConstantTokens",
     "DayOutcome",
+    "DayReplay",
     "DayWindow",
     "Demand",
     "DemandLevels",
@@ -265,6 +276,12 @@ __all__ = [
     "Progress",
     "RateState",
     "Relaxation",
+    "ReplayHour",
+    "ReplayModel",
+    "ReplayShares",
+    "ReplaySide",
+    "ReplayTimes",
+    "ReplayedTrace",
     "ResponsePercentiles",
     "ResponseTimes",
     "RooflineGpu",
@@ -292,6 +309,7 @@ __all__ = [
     "StepLine",
     "TableThroughput",
     "Tenant",
+    "ThresholdRule",
     "ThroughputRow",
     "TokenCounts",
     "TokenFigure",
@@ -323,6 +341,9 @@ __getattr__ = on_demand(
     {
         "model_protocols": "CLIENT_TEMPLATE SplitClient TrainClient",
         "day.outcome": "BothSides DayOutcome DayWindow",
+        "day.replay": (
+            "DayReplay ReplayHour ReplayModel ReplayShares ReplaySide ReplayTimes ReplayedTrace ThresholdRule"
+        ),
         "device": "Device DeviceKind SlicesToMake",
         "errors": "InputFault InternalFault last_cause quoted suggestion system_reason",
         "graph": "GraphNode",

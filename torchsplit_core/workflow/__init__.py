@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.workflow.days import day_curve, held_out_curve, plan_day
+    from torchsplit_core.workflow.days import day_curve, held_out_curve, plan_day, replay_day
     from torchsplit_core.workflow.deployments import deploy
     from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
     from torchsplit_core.workflow.lengths import profile_lengths
@@ -60,6 +60,7 @@ __all__ = [
     "profile",
     "profile_lengths",
     "profile_llm",
+    "replay_day",
     "serve",
     "server_id",
     "simulate",
@@ -79,7 +80,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "days": "day_curve held_out_curve plan_day",
+        "days": "day_curve held_out_curve plan_day replay_day",
         "deployments": "deploy",
         "estimates": "estimated_rows with_estimated_points with_estimates",
         "lengths": "profile_lengths",

@@ -12,6 +12,9 @@ from torchsplit_core.workflow.steps import plan, with_engine_points
 if TYPE_CHECKING:
     from torchsplit_core.day_plans.change_curve import ChangePoint
     from torchsplit_core.planning.sample_plans.holdout import HeldOutPoint
+    from torchsplit_core.day_plans.replay.sides import ReplaySettings
+    from torchsplit_core.tables.demand_trace.trace_csv import DemandTrace
+    from torchsplit_core.values import DayReplay
 
 
 def plan_day(
@@ -63,3 +66,16 @@ def held_out_curve(
         return plan(asked, progress=report)
 
     return solve(with_engine_points(request, progress), shares, plan_share, progress=progress)
+
+
+def replay_day(
+    request: PlanRequest,
+    outcome: DayOutcome,
+    trace: DemandTrace,
+    settings: ReplaySettings | None = None,
+    progress: Progress = ignore_progress,
+) -> DayReplay:
+    """A planned day simulated over one day of a trace, see `day_plans.replay.sides.replay_day`."""
+    from torchsplit_core.day_plans.replay.sides import replay_day as run
+
+    return run(with_engine_points(request), outcome, trace, settings, progress)

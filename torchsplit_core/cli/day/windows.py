@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 from torchsplit_core import files
-from torchsplit_core.cli.arguments.numbers_by_name import numbers_by_name
 from torchsplit_core.cli.common import Command, Options, write_outcome
+from torchsplit_core.cli.day.trace_options import factors_of, pairs_of
 from torchsplit_core.cli.tables import read_table
-from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.limits import check_number
+from torchsplit_core.values import InputFault
 
 DEMANDS = ("largest", "p95", "both")
 DEFAULT_SLOT_S = 600
@@ -79,7 +77,7 @@ def _windows(options: argparse.Namespace) -> int:
     trace = read_demand_trace(read_table(options.trace), options.trace)
     if options.zeros_are_holes:
         trace = without_zeros(trace)
-    trace, notes = trace_of_models(trace, request, _pairs(options.map), _factors(options.scale))
+    trace, notes = trace_of_models(trace, request, pairs_of(options.map), factors_of(options.scale))
     slot_s = max(DEFAULT_SLOT_S, trace.step_s) if options.slot is None else 60 * _minutes(options.slot)
     settings = WindowSettings(options.windows, options.demand, slot_s)
     changed, cut = with_trace_windows(request, trace, settings, peak=options.peak)
@@ -100,23 +98,3 @@ def _minutes(minutes: int) -> int:
     if minutes < 1:
         raise InputFault("--slot", f"is {minutes} minutes", "Give at least 1.")
     return minutes
-
-
-def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in texts:
-        column, separator, model = (part.strip() for part in text.rpartition("="))
-        if not separator or not column or not model:
-            raise InputFault(
-                "--map", f"{quoted(text)} is not COLUMN=MODEL", "Write for example m-small=chat."
-            )
-        pairs.append((column, model))
-    return pairs
-
-
-def _factors(texts: Sequence[str]) -> dict[str | None, float]:
-    factors: dict[str | None, float] = {}
-    for name, factor in numbers_by_name("--scale", texts, "0.01, or chat=0.5"):
-        check_number("--scale", factor, positive=True)
-        factors[name] = factor
-    return factors

@@ -1,0 +1,86 @@
+"""A simulated day in lines of text: its sides and models, and what they are figures of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchsplit_core.values import DayReplay, ReplayModel, ReplaySide
+
+SIDE_WORDS = {"windows": "by window", "static": "one plan", "rule": "threshold rule"}
+HEADINGS = (
+    "side", "model", "p50 ms", "p95 ms", "p99 ms", "within limits", "in changes", "outside", "lost", "waiting",
+    "utilisation", "stable",
+)  # fmt: skip
+
+
+def replay_lines(replay: DayReplay) -> Iterator[str]:
+    """The lines of a summary: every side and model, GPU-hours, and how it was simulated."""
+    yield from _aligned([HEADINGS, *(row for side in replay.sides for row in _rows(side))])
+    for side in replay.sides:
+        yield f"{SIDE_WORDS[side.name]}: {side_text(replay, side)}"
+    yield f"{basis_text(replay)}."
+
+
+def side_text(replay: DayReplay, side: ReplaySide) -> str:
+    """GPU-hours, changes and requests without an answer of a side."""
+    if side.message is not None:
+        return f"n/a: {side.message}"
+    lost = sum(model.lost_requests for model in side.models)
+    changes = "no changes" if not side.transition_s else f"{side.transition_s:.4g} s of changes"
+    target = f", a target of {replay.rule.target:.0%}" if side.name == "rule" else ""
+    text = f"{side.gpu_hours:.4g} GPU-hours, at most {side.most_gpus} GPUs, {changes}, {lost:.4g} requests lost{target}"
+    for model in side.models:
+        hours = [hour.hour for hour in model.hours if hour.stable is False]
+        if hours:
+            named = ", ".join(f"{hour:02}:00" for hour in hours[:6]) + (", …" if len(hours) > 6 else "")
+            text += f"; {model.name} is not stable at {named} UTC: more arrives than what runs can carry"
+    return text
+
+
+def basis_text(replay: DayReplay) -> str:
+    """How many requests the figures are of."""
+    trace = replay.trace
+    simulated = max((sum(m.simulated_requests for m in side.models) for side in replay.sides), default=0)
+    parts = [f"Simulated, {trace.requests:.4g} requests in the day of the trace"]
+    if replay.simulated_share is None or replay.simulated_share >= 1:
+        parts.append(f"all of them in each of {replay.replications} replications")
+    else:
+        parts.append(
+            f"of which {replay.simulated_share:.2%} one by one in each of {replay.replications} replications "
+            f"({simulated:,} a side), sampled within every step of the trace"
+        )
+    if trace.holes:
+        parts.append(f"{trace.holes} values of the trace are missing: nothing is known of their time")
+    if replay.service_basis is not None:
+        parts.append(f"service times {replay.service_basis}")
+    return "; ".join(parts)
+
+
+def _rows(side: ReplaySide) -> Iterator[tuple[str, ...]]:
+    for model in side.models:
+        yield (SIDE_WORDS[side.name], model.name, *_cells(model))
+
+
+def _cells(model: ReplayModel) -> tuple[str, ...]:
+    times, shares = model.response_ms, model.attainment
+    width = "" if model.p95_ci95_ms is None or times.p95 is None else f" ± {model.p95_ci95_ms:.2g}"
+    return (
+        _figure(times.p50), f"{_figure(times.p95)}{width}", _figure(times.p99), _share(shares.all),
+        _share(shares.in_transitions), _share(shares.outside), f"{model.lost_requests:.4g}",
+        f"{model.waiting_requests:.4g}", _share(model.utilisation),
+        "n/a" if model.stable is None else "yes" if model.stable else "no",
+    )  # fmt: skip
+
+
+def _figure(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3%}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
