@@ -33,9 +33,9 @@ from torchsplit_core.values import (
 from torchsplit_core.values.limits import check_number, check_whole
 from torchsplit_core.values.profile import BASES, Basis
 
-MOST_REQUESTS = 12_000_000
+MOST_REQUESTS = 9_000_000
 """Requests that all sides, models and replications together go through one by one: about half a minute on a core."""
-ENGINE_COST = 10
+ENGINE_COST = 20
 """Times what a request in batches takes to simulate, of one in an engine."""
 LEAST_REQUESTS, LARGEST_REQUESTS = 1_000, 100_000_000
 MOST_REPLICATIONS = 100
