@@ -1,4 +1,4 @@
-"""A day: GPUs in use by the hour, one plan for each window beside one plan for all of it."""
+"""A day: GPUs in use by the hour, one plan for each window beside one plan for all of it, and responses by the hour."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT
-from app.charts.theme import INK, apply_layout, axis, theme_name, with_opacity
+from app.charts.theme import (
+    AMBER,
+    INK,
+    apply_layout,
+    axis,
+    dotted,
+    log_axis,
+    theme_name,
+    with_opacity,
+)
+
+SPREAD = 20.0
+"""Times the least figure: beyond it the axis is logarithmic, since an overload hides all other hours."""
 
 
 def saved_against_lost(points: Sequence[tuple[str, float | None, float | None]], *, dark: bool) -> go.Figure:
@@ -95,4 +107,46 @@ def gpus_over_day(stretches: Sequence[DayStretch], static_gpus: int | None, *, d
     figure.update_xaxes(**axis("hour of the day, UTC", theme, range=[0, 24], tickvals=list(range(0, 25, 3))))
     figure.update_yaxes(**axis("GPUs in use", theme, range=[0, top * 1.15], dtick=-(-top // 8)))
     apply_layout(figure, theme, height=320, key="bottom")
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseLine:
+    """A side's name; by hour of the day its p95 in ms (None: not known), and whether more arrives than it carries."""
+
+    name: str
+    p95_ms: tuple[float | None, ...]
+    overloaded: tuple[bool, ...]
+
+
+def p95_by_hour(lines: Sequence[ResponseLine], limit_ms: float | None, *, dark: bool) -> go.Figure:
+    """The lines; hours that are not stable have a cross."""
+    theme = theme_name(dark)
+    colours = (ACCENT[theme], INK[theme], AMBER[theme])
+    figure = go.Figure()
+    for line, colour, dash, symbol in zip(
+        lines, colours, ("solid", "dash", "dot"), ("circle", "square", "diamond"), strict=False
+    ):
+        marks = ["x" if over else symbol for over in line.overloaded]
+        words = [", not stable" if over else "" for over in line.overloaded]
+        figure.add_scatter(
+            x=[hour + 0.5 for hour in range(24)], y=line.p95_ms, mode="lines+markers", name=line.name,
+            line={"color": colour, "width": 2, "dash": dash}, marker={"size": 7, "color": colour, "symbol": marks},
+            customdata=[[f"{hour:02}:00", word] for hour, word in enumerate(words)],
+            hovertemplate=f"{line.name}, %{{customdata[0]}} UTC: p95 %{{y:.4g}} ms%{{customdata[1]}}<extra></extra>",
+        )  # fmt: skip
+    known = [value for line in lines for value in line.p95_ms if value is not None]
+    if limit_ms is not None:
+        figure.add_scatter(
+            x=[0, 24], y=[limit_ms] * 2, mode="lines", name="limit", line=dotted(theme),
+            hovertemplate="limit: %{y:.4g} ms<extra></extra>",
+        )  # fmt: skip
+        known.append(limit_ms)
+    least, most = min(known, default=1.0), max(known, default=1.0)
+    if least > 0 and most > SPREAD * least:
+        figure.update_yaxes(**log_axis("p95 response, ms (simulated)", theme, known))
+    else:
+        figure.update_yaxes(**axis("p95 response, ms (simulated)", theme, range=[0, 1.1 * most]))
+    figure.update_xaxes(**axis("hour of the day, UTC", theme, range=[0, 24], tickvals=list(range(0, 25, 3))))
+    apply_layout(figure, theme, height=320, key="hours")
     return figure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.charts.points_svg import points_svg
 from app.plans import summary
@@ -20,6 +20,7 @@ from app.plans.model_table import models_table
 from app.plans.summary import SOLVED, basis_badge, metrics, status_badge
 from app.plans.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
+from torchsplit_core.day_plans.replay import summary as replay_summary
 from torchsplit_core.day_plans.summary import HEADINGS, day_verdict, window_rows
 from torchsplit_core.files import write_text
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_power, describe_tiers
@@ -27,7 +28,15 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.outcome.instances import point_key, point_table
-from torchsplit_core.values import DayOutcome, InputFault, PlanOutcome, PlanRequest, Point, tenants_on
+from torchsplit_core.values import (
+    DayOutcome,
+    DayReplay,
+    InputFault,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    tenants_on,
+)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
@@ -67,8 +76,10 @@ def report(
     plan: PlanOutcome,
     colours: Mapping[str, str],
     day: DayOutcome | None = None,
+    replay: DayReplay | None = None,
 ) -> str:
-    """The whole file as text, without curves and request if `request` is None. `day`: planned from this request."""
+    """The whole file as text, without curves and request if `request` is None. `day`: planned from this request, and
+    `replay`: simulated over a trace."""
     sure = confidence_of(request, plan)
     parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
     if plan.status in SOLVED:
@@ -85,6 +96,8 @@ def report(
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
     if day is not None and request is not None:
         parts.append(_section("Over the day", _day(request, day)))
+        if replay is not None:
+            parts.append(_section("The day under a trace, simulated", _replay(replay)))
     if sure is not None:
         parts.append(_section("How sure it is", _list_html((describe_low_end(sure), *reasons(sure)))))
     if plan.explanation is not None:
@@ -119,13 +132,31 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
 def _day(request: PlanRequest, day: DayOutcome) -> str:
     """Both sides of a day: whether changing pays, and every window beside the one plan."""
     verdict = day_verdict(day)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-        for cells in window_rows(request, day)
-    )
-    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    table = _table_html(HEADINGS, window_rows(request, day))
     return f"<p>{html.escape(verdict[0].upper() + verdict[1:])}.</p>{table}"
+
+
+def _replay(replay: DayReplay) -> str:
+    """What clients would see of the day: every side and model, and the hours of each model."""
+    words = replay_summary.SIDE_WORDS
+    sides = [
+        f"{words[side.name].capitalize()}: {replay_summary.side_text(replay, side)}." for side in replay.sides
+    ]
+    parts = [_list_html(sides), _table_html(replay_summary.HEADINGS, replay_summary.replay_rows(replay))]
+    head = ("UTC", *(f"{words[side.name]}, p95 ms" for side in replay.sides))
+    for name in dict.fromkeys(model.name for side in replay.sides for model in side.models):
+        hours = _table_html(head, replay_summary.p95_rows(replay, name))
+        parts.append(_details_html(f"{name} by the hour", hours))
+    notes = (f"{replay_summary.basis_text(replay)}.", *replay.warnings)
+    return "".join(parts) + "".join(f"<p>{html.escape(text)}</p>" for text in notes)
+
+
+def _table_html(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    heads = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _verdict(verdict: PlanVerdict) -> str:

@@ -171,6 +171,7 @@ SCENARIO = ResultKind(
         work.DAY,
         work.DAY_CURVE,
         work.HELD_OUT,
+        work.DAY_REPLAY,
         work.WHAT_IF,
         work.MEASURE,
         work.RUN_HERE,

@@ -20,6 +20,7 @@ _TITLES = {
     job_kinds.DAY: "Plan",
     job_kinds.DAY_CURVE: "Plan",
     job_kinds.HELD_OUT: "Plan",
+    job_kinds.DAY_REPLAY: "Plan",
     job_kinds.PLACE: "Place",
     job_kinds.PLACEMENT_FRONTIER: "Place",
     job_kinds.DIVISIONS: "Place",

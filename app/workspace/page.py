@@ -25,6 +25,7 @@ KIND_WORDS = {
     "plan_request": "plan request",
     "plan": "plan",
     "day": "plans over the day",
+    "day_replay": "a day under a trace",
     "placement_request": "placement request",
     "placement": "placement",
     "placement_frontier": "throughput against latency",

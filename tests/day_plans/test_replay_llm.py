@@ -20,9 +20,18 @@ def chats():
     request = llm_day()
     (model,) = request.models
     engine = PlannedEngine(1, None, 2000, 16, 16, 2048, 4096, True, (StepLine(80.0, 0.08, 0.4, 0.002),))
-    points = tuple(replace(point, engine=engine, throughput_rps=1.0) for point in model.llm.points if point.tensor_parallel == 1)
+    points = tuple(
+        replace(point, engine=engine, throughput_rps=1.0)
+        for point in model.llm.points
+        if point.tensor_parallel == 1
+    )
     llm = replace(
-        model.llm, config=SIZES, points=points, tensor_parallel=(1,), output_tokens=LognormalTokens(100.0, 1.0), max_tpot_ms=160.0
+        model.llm,
+        config=SIZES,
+        points=points,
+        tensor_parallel=(1,),
+        output_tokens=LognormalTokens(100.0, 1.0),
+        max_tpot_ms=160.0,
     )
     model = with_windows(replace(model, llm=llm), (1.0, 1.0), (2.0, 2.0))
     request = replace(request, models=(model,))

@@ -41,6 +41,7 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
         ("partition", "partition"),
         ("measurement", "measurement"),
         ("day", "days/three_windows"),
+        ("day_replay", "days/three_windows_replay"),
     ):
         workspace.put(kind, "a", read_file(EXAMPLE.parent / f"{file}.json")[1])
     named_results.copy(workspace, named_results.SCENARIO_KINDS, "a", "d")

@@ -101,7 +101,7 @@ def test_every_job_has_its_name_and_its_end(home, old):
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
     later = {
         "measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on", "apply", "day",
-        "day_curve", "held_out",
+        "day_curve", "held_out", "day_replay",
     }  # fmt: skip
     assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) - later <= set(
         STATES

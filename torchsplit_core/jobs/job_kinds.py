@@ -26,6 +26,7 @@ SWEEP = "sweep"
 DAY = "day"
 DAY_CURVE = "day_curve"
 HELD_OUT = "held_out"
+DAY_REPLAY = "day_replay"
 PLACE = "place"
 PLACEMENT_FRONTIER = "placement_frontier"
 DIVISIONS = "divisions"
@@ -155,6 +156,18 @@ class SweepParameters(JobParameters):
     values: tuple[float, ...]
     time_limit_s: float | None = None
     begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DayReplayParameters(JobParameters):
+    """Simulate the stored day of that name over a day of a trace: `rates` by model, a value every `step_s` seconds from
+    `first_s` after midnight (UTC) on, None where it is not known. `target`: utilisation of the threshold rule."""
+
+    request: str
+    first_s: int
+    step_s: int
+    rates: Mapping[str, tuple[float | None, ...]]
+    target: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +305,7 @@ JOBS: dict[str, JobKind] = {
     DAY: JobKind("torchsplit_core.jobs.plan:day_job", RequestParameters),
     DAY_CURVE: JobKind("torchsplit_core.jobs.plan:day_curve_job", RequestParameters),
     HELD_OUT: JobKind("torchsplit_core.jobs.plan:held_out_job", RequestParameters),
+    DAY_REPLAY: JobKind("torchsplit_core.jobs.plan:day_replay_job", DayReplayParameters),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
     PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
     DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.job_kinds import RequestParameters, WhatIfParameters
+from torchsplit_core.jobs.job_kinds import DayReplayParameters, RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.drafts import DraftStore
@@ -168,6 +168,23 @@ def day_job(workspace: Workspace, parameters: RequestParameters, progress: Progr
     outcome = workflow.plan_day(request, progress=progress)
     workspace.put("day", parameters.request, outcome)
     return {"day": parameters.request, "windows": len(outcome.windows), "status": outcome.status}
+
+
+def day_replay_job(
+    workspace: Workspace, parameters: DayReplayParameters, progress: Progress
+) -> dict[str, Any]:
+    """Simulate the stored day of the stored request over a trace, and store the outcome under its name."""
+    from torchsplit_core.day_plans.replay.sides import ReplaySettings
+    from torchsplit_core.tables.demand_trace.trace_csv import DemandTrace
+    from torchsplit_core.values import ThresholdRule
+
+    name = parameters.request
+    request: PlanRequest = workspace.get("plan_request", name)
+    trace = DemandTrace(parameters.first_s, parameters.step_s, dict(parameters.rates))
+    settings = ReplaySettings(rule=ThresholdRule(parameters.target), seed=request.seed)
+    outcome = workflow.replay_day(request, workspace.get("day", name), trace, settings, progress)
+    workspace.put("day_replay", name, outcome)
+    return {"day_replay": name, "sides": len(outcome.sides)}
 
 
 def day_curve_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from torchsplit_core.workspace.store import Artifact, Workspace
 PRICES = "prices"
 """The kind and the name of a workspace's one table of prices."""
 
-SCENARIO_KINDS = ("plan_request", "plan", "day", "measurement")
+SCENARIO_KINDS = ("plan_request", "plan", "day", "day_replay", "measurement")
 PLACEMENT_KINDS = ("placement_request", "placement", "placement_frontier")
 TRAINING_KINDS = ("strategy_request", "strategy")
 """The kinds of results that share a name."""

@@ -22,6 +22,7 @@ KINDS = (
     "plan_request",
     "plan",
     "day",
+    "day_replay",
     "placement_request",
     "placement",
     "placement_frontier",

@@ -13,7 +13,7 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import change_curve, costs, demand_input, samples, trace_input, window_table
+from app.plans.day import change_curve, costs, demand_input, samples, trace_input, under_trace, window_table
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -89,6 +89,8 @@ def _outcome(
         if trace is not None and all(window.plan.gpus for window in outcome.windows):
             _against_trace(workspace, name, request, outcome, trace.rates)
         _results(workspace, name, request, outcome)
+        with st.container(border=True, key="day-replay-box"):
+            under_trace.render(workspace, name, request, trace)
 
 
 def _against_trace(

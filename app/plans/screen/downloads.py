@@ -16,8 +16,11 @@ from app.session.workspace import read
 from app.shell import widgets
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import DayOutcome, PlanOutcome, PlanRequest
+from torchsplit_core.values import DayOutcome, DayReplay, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
+
+Day = tuple[DayOutcome | None, DayReplay | None]
+"""A planned day, and what it came to over a trace."""
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
@@ -45,11 +48,15 @@ def render_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan: Trial
             _report("Report of the draft (HTML)", file, f"{name}, draft: {summary}", *shown)
 
 
-def _day_of(workspace: Workspace, name: str, request: PlanRequest | None) -> DayOutcome | None:
-    """The scenario's planned day, if it is of the request as it stands."""
+def _day_of(workspace: Workspace, name: str, request: PlanRequest | None) -> Day:
+    """The scenario's planned day and its simulation over a trace, where they are of the request as it stands."""
     day: DayOutcome | None = read(workspace, "day", name)
-    is_current = day is not None and request is not None and day.request_sha256 == request_hash(request)
-    return day if is_current else None
+    replay: DayReplay | None = read(workspace, "day_replay", name)
+    asked = None if request is None else request_hash(request)
+    return (
+        day if day is not None and day.request_sha256 == asked else None,
+        replay if replay is not None and replay.request_sha256 == asked else None,
+    )
 
 
 def _report(
@@ -58,7 +65,7 @@ def _report(
     title: str,
     request: PlanRequest | None,
     plan: PlanOutcome,
-    day: Callable[[], DayOutcome | None] = lambda: None,
+    day: Callable[[], Day] = lambda: (None, None),
 ) -> None:
     # scenario.colours begins with these models: the report has the page's colours.
     served = [model.name for model in (request or plan).models]
@@ -66,6 +73,6 @@ def _report(
 
     def make() -> str:
         # The day is read when the file is asked for: other runs of the page need it nowhere.
-        return report(title, request, plan, model_colours(served), day())
+        return report(title, request, plan, model_colours(served), *day())
 
     st.download_button(label, make, f"{file}.html", "text/html", on_click="ignore", help=about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsplit_core.values import DayReplay, ReplayModel, ReplaySide
+from torchsplit_core.values import DayReplay, ReplayHour, ReplayModel, ReplaySide
 
 SIDE_WORDS = {"windows": "by window", "static": "one plan", "rule": "threshold rule"}
 HEADINGS = (
@@ -15,10 +15,27 @@ HEADINGS = (
 
 def replay_lines(replay: DayReplay) -> Iterator[str]:
     """The lines of a summary: every side and model, GPU-hours, and how it was simulated."""
-    yield from _aligned([HEADINGS, *(row for side in replay.sides for row in _rows(side))])
+    yield from _aligned([HEADINGS, *replay_rows(replay)])
     for side in replay.sides:
         yield f"{SIDE_WORDS[side.name]}: {side_text(replay, side)}"
     yield f"{basis_text(replay)}."
+
+
+def replay_rows(replay: DayReplay) -> Iterator[tuple[str, ...]]:
+    """The cells of HEADINGS for every side and model."""
+    return (row for side in replay.sides for row in _rows(side))
+
+
+def p95_rows(replay: DayReplay, model: str) -> Iterator[tuple[str, ...]]:
+    """For every hour the p95 of a model on each side, in their order, in ms."""
+    shown = [next((item for item in side.models if item.name == model), None) for side in replay.sides]
+    for hour in range(24):
+        cells = [None if item is None else item.hours[hour] for item in shown]
+        yield (f"{hour:02}:00", *("n/a" if cell is None else _p95(cell) for cell in cells))
+
+
+def _p95(hour: ReplayHour) -> str:
+    return _figure(hour.response_ms.p95) + (" (not stable)" if hour.stable is False else "")
 
 
 def side_text(replay: DayReplay, side: ReplaySide) -> str:
@@ -41,7 +58,7 @@ def basis_text(replay: DayReplay) -> str:
     """How many requests the figures are of."""
     trace = replay.trace
     simulated = max((sum(m.simulated_requests for m in side.models) for side in replay.sides), default=0)
-    parts = [f"Simulated, {trace.requests:.4g} requests in the day of the trace"]
+    parts = [f"Simulated, {trace.requests:,.0f} requests in the day of the trace"]
     if replay.simulated_share is None or replay.simulated_share >= 1:
         parts.append(f"all of them in each of {replay.replications} replications")
     else:
