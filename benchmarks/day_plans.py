@@ -9,6 +9,9 @@ cut from the trace (demand: the largest of a window), every demand is a minimum,
 the trace those below the throughput of what runs, step by step, less what transitions lose. The rule is what people do:
 replicas of each model on its slice of most requests/s per memory slice, as many as keep the utilisation of the step
 before at a target (ceil, as HPA does), packed first fit; it loses nothing when it changes, which favours it.
+
+To the request: the same day under the latency objectives of the published mixes, with queues, batches, steps of changes
+and replicas that take their time to start (`simulate DAY --trace`); attainment is of the whole response.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from statistics import median
 from benchmarks.planner_instances import instance
 from benchmarks.planner_report import heading, row
 from torchsplit_core import workflow
+from torchsplit_core.day_plans.replay.replicas import FirstFit, Replica, best_replica, replicas_by_load
+from torchsplit_core.day_plans.replay.sides import ReplaySettings
 from torchsplit_core.day_plans.window_requests import with_demands_as_minima
-from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning import plan
+from torchsplit_core.profiling.library import LATENCY_SHARE_OF_SLO
 from torchsplit_core.tables.demand_trace.request_windows import (
     WindowSettings,
     with_trace_windows,
@@ -37,12 +42,15 @@ from torchsplit_core.tables.demand_trace.request_windows import (
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, DemandTrace, read_demand_trace
 from torchsplit_core.values import (
     DayOutcome,
+    DayReplay,
     DemandWindow,
     FleetEntry,
     Objective,
     PlanModel,
     PlanRequest,
+    ReplaySide,
     SolverOptions,
+    ThresholdRule,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +62,9 @@ SERVICES = (1, 2, 3, 4, 6, 12, 24)
 """Numbers of windows."""
 ROOMS, ROOM_WINDOWS = (1.05, 1.1, 1.2), 4
 """Times the demand that windows are cut from, where they are judged on other days."""
+PARTS = ("scale", "services", "replay")
+REPLAYED = ((4, 1.0), (12, 1.0), (12, 1.1))
+"""Windows, and times the demand that they are cut from, of the days that are simulated to the request."""
 
 
 def synthetic_day(kind: str, windows: int, models: int, gpus: int, seconds: float) -> PlanRequest:
@@ -120,13 +131,15 @@ class Side:
     lost: str = ""
 
 
-def services_request(trace: DemandTrace, gpus: int, seconds: float) -> tuple[PlanRequest, dict[str, float]]:
+def services_request(
+    trace: DemandTrace, gpus: int, seconds: float, *, limits: bool = False
+) -> tuple[PlanRequest, dict[str, float]]:
     """A measured model for each service, and factors of its rates with which each one's peak takes an equal part of 0.8
-    of the fleet."""
-    base = instance(11, gpus, seconds=seconds)
+    of the fleet. `limits`: with the latency objectives of the mixes."""
+    base = instance(11, gpus, seconds=seconds, limits=limits)
     models, factors = [], {}
     for model, (name, values) in zip(base.models, trace.rates.items(), strict=False):
-        per_gpu = max(_rate_per_slice(model).values(), default=0.0)
+        per_gpu = _replica(base, model).per_gpu_rps
         peak = max(value for value in values if value is not None)
         factors[name] = 0.8 * gpus / len(trace.rates) * per_gpu / peak
         models.append(replace(model, name=name))
@@ -137,18 +150,6 @@ def services_request(trace: DemandTrace, gpus: int, seconds: float) -> tuple[Pla
         solver=SolverOptions(seconds),
     )
     return request, factors
-
-
-def _rate_per_slice(model: PlanModel) -> Mapping[str, float]:
-    """Requests/s of a GPU full of one profile, by profile."""
-    kind = gpu_type(GPU)
-    best: dict[str, float] = {}
-    for point in model.points:
-        count = kind.memory_slices // kind.profile(point.profile).memory_slices
-        while place_layout(kind, (point.profile,) * count) is None:
-            count -= 1
-        best[point.profile] = max(best.get(point.profile, 0.0), count * point.throughput_rps)
-    return best
 
 
 def windows_side(
@@ -203,50 +204,79 @@ def _arrivals(trace: DemandTrace) -> float:
 
 def rule_side(request: PlanRequest, trace: DemandTrace, target: float) -> Side:
     """Replicas that follow the load of the step before, packed first fit, largest slices first."""
-    kind = gpu_type(GPU)
-    chosen = {}
-    for model in request.models:
-        per_gpu = _rate_per_slice(model)
-        profile = max(per_gpu, key=lambda name: per_gpu[name])
-        chosen[model.name] = max(
-            (point.throughput_rps, profile) for point in model.points if point.profile == profile
-        )
+    rule = ThresholdRule(target, tolerance=0.0, stabilisation_s=0.0)
+    replicas = {model.name: _replica(request, model) for model in request.models}
+    counts = {
+        # The load of the step before: of the first step that of the last.
+        name: replicas_by_load((values[-1] or 0.0, *values), replicas[name].rate_rps, rule, trace.step_s)
+        for name, values in trace.rates.items()
+    }
+    packing = FirstFit()
     hours, total = 0.0, 0.0
-    before: dict[str, float] = {name: values[-1] or 0.0 for name, values in trace.rates.items()}
     for moment in range(trace.moments):
-        counts = {name: max(1, math.ceil(before[name] / (target * chosen[name][0]))) for name in trace.rates}
-        slices = [chosen[name][1] for name, count in counts.items() for _ in range(count)]
-        hours += len(_packed(kind.name, slices)) * trace.step_s / 3600
+        placed = [(replicas[name].place, count[moment]) for name, count in counts.items()]
+        hours += packing.gpus(placed) * trace.step_s / 3600
         for name, values in trace.rates.items():
-            value = values[moment]
-            if value is not None:
-                total += min(value, counts[name] * chosen[name][0]) * trace.step_s
-                before[name] = value
+            total += min(values[moment] or 0.0, counts[name][moment] * replicas[name].rate_rps) * trace.step_s
     return Side(f"rule at {target:.0%}", hours / trace.days, total / _arrivals(trace))
 
 
-def _packed(kind: str, profiles: Sequence[str]) -> list[tuple[str, ...]]:
-    """GPUs with these slices, first fit, the largest first."""
-    gpu = gpu_type(kind)
-    gpus: list[tuple[str, ...]] = []
-    for profile in sorted(profiles, key=lambda name: -gpu.profile(name).memory_slices):
-        for number, held in enumerate(gpus):
-            if _fits(kind, (*held, profile)):
-                gpus[number] = (*held, profile)
-                break
-        else:
-            gpus.append((profile,))
-    return gpus
+def _replica(request: PlanRequest, model: PlanModel) -> Replica:
+    replica = best_replica(request, model)
+    assert replica is not None
+    return replica
 
 
-_FITTING: dict[tuple[str, ...], bool] = {}
+def replay_table(trace: DemandTrace, options: argparse.Namespace) -> None:
+    """Print every side of a day, simulated to the request over its trace, under the objectives of the mixes."""
+    request, factors = services_request(trace, options.fleet, options.day_seconds, limits=True)
+    scaled = _scaled(trace, factors)
+    limits = {
+        model.name: model.max_latency_ms / LATENCY_SHARE_OF_SLO
+        for model in request.models
+        if model.max_latency_ms is not None
+    }
+    print("\nFive services, the same day to the request, within the objectives of the published mixes:\n")
+    columns = (
+        "serves", "GPU-hours a day", "within limits", "in changes", "at other times", "worst model within limits",
+        "requests lost", "seconds of changes", "requests simulated",
+    )  # fmt: skip
+    print(heading(columns))
+    settings = ReplaySettings(requests_per_model=options.requests, limits_ms=limits)
+    for number, (windows, room) in enumerate(REPLAYED):
+        cut_from = _scaled(scaled, dict.fromkeys(scaled.rates, room))
+        filled = with_demands_as_minima(with_trace_windows(request, cut_from, WindowSettings(windows))[0])
+        day = workflow.plan_day(filled)
+        replay = workflow.replay_day(filled, day, scaled, settings)
+        named = f" with {room:g} × the demand" if room != 1 else ""
+        for side in replay.sides:
+            if side.name == "windows":
+                _print_side(f"{windows} windows{named}", side, replay)
+            elif side.name == "static" and number in (0, len(REPLAYED) - 1):
+                _print_side(f"one plan{named}", side, replay)
+    for target in TARGETS:
+        replay = workflow.replay_day(filled, day, scaled, replace(settings, rule=ThresholdRule(target)))
+        _print_side(f"rule at {target:.0%}", replay.sides[-1], replay)
 
 
-def _fits(kind: str, profiles: tuple[str, ...]) -> bool:
-    key = tuple(sorted(profiles))
-    if key not in _FITTING:
-        _FITTING[key] = place_layout(gpu_type(kind), key) is not None
-    return _FITTING[key]
+def _print_side(name: str, side: ReplaySide, replay: DayReplay) -> None:
+    def share(values: Sequence[tuple[float | None, float]]) -> str:
+        known = [(value, weight) for value, weight in values if value is not None]
+        total = sum(weight for _, weight in known)
+        return f"{sum(value * weight for value, weight in known) / total:.3%}" if total else "n/a"
+
+    models = side.models
+    parts = [
+        share([(getattr(model.attainment, part), model.arrived_requests) for model in models])
+        for part in ("all", "in_transitions", "outside")
+    ]
+    worst = min((model.attainment.all for model in models if model.attainment.all is not None), default=None)
+    cells = (
+        name, _text(side.gpu_hours), *parts, "n/a" if worst is None else f"{worst:.3%}",
+        f"{sum(model.lost_requests for model in models):.4g}", _text(side.transition_s),
+        f"{sum(model.simulated_requests for model in models):,}",
+    )  # fmt: skip
+    print(row(cells), flush=True)
 
 
 def services_table(
@@ -297,20 +327,29 @@ def main() -> int:
     parser.add_argument("--day-seconds", type=float, default=20.0, help="of a day of services")
     parser.add_argument("--windows", nargs="*", type=int, default=list(SERVICES))
     parser.add_argument("--fleet", type=int, default=FLEET)
+    parser.add_argument(
+        "--requests", type=int, default=40_000, help="of a model and replication to the request"
+    )
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()
     plan(instance(2, 1, seconds=1.0))  # loads what a first plan loads
-    windows, models, gpus = options.size
-    scale_table(options.kinds, windows, models, gpus, options.seconds)
+    if "scale" in options.parts:
+        windows, models, gpus = options.size
+        scale_table(options.kinds, windows, models, gpus, options.seconds)
     day = read_demand_trace((ROOT / "examples" / "days" / "five_services.csv").read_text())
-    services_table("Five services, a day; cut and judged on the same day:", day, day, options)
-    week = read_demand_trace((ROOT / "benchmarks" / "data" / "llm_demand_week.csv").read_text())
-    week = without_zeros(week)
-    services_table(
-        "Three services, a week; cut from five days, judged on the two that follow:",
-        _days(week, 0, 5),
-        _days(week, 5, 7),
-        options,
-    )
+    if "services" in options.parts:
+        services_table("Five services, a day; cut and judged on the same day:", day, day, options)
+    if "replay" in options.parts:
+        replay_table(day, options)
+    if "services" in options.parts:
+        week = read_demand_trace((ROOT / "benchmarks" / "data" / "llm_demand_week.csv").read_text())
+        week = without_zeros(week)
+        services_table(
+            "Three services, a week; cut from five days, judged on the two that follow:",
+            _days(week, 0, 5),
+            _days(week, 5, 7),
+            options,
+        )
     return 0
 
 
