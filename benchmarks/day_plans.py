@@ -52,6 +52,7 @@ from torchsplit_core.values import (
     SolverOptions,
     ThresholdRule,
 )
+from torchsplit_core.values.day.replay import SideName
 
 ROOT = Path(__file__).resolve().parent.parent
 GPU = "A100-80GB"
@@ -242,21 +243,23 @@ def replay_table(trace: DemandTrace, options: argparse.Namespace) -> None:
         "requests lost", "seconds of changes", "requests simulated",
     )  # fmt: skip
     print(heading(columns))
-    settings = ReplaySettings(requests_per_model=options.requests, limits_ms=limits)
-    for number, (windows, room) in enumerate(REPLAYED):
+    settings = ReplaySettings(replications=1, requests_per_model=options.requests, limits_ms=limits)
+    for windows, room in REPLAYED:
         cut_from = _scaled(scaled, dict.fromkeys(scaled.rates, room))
         filled = with_demands_as_minima(with_trace_windows(request, cut_from, WindowSettings(windows))[0])
         day = workflow.plan_day(filled)
-        replay = workflow.replay_day(filled, day, scaled, settings)
+        alone: tuple[SideName, ...] = ("windows",) if windows == 4 else ("windows", "static")
+        replay = workflow.replay_day(filled, day, scaled, replace(settings, sides=alone))
         named = f" with {room:g} × the demand" if room != 1 else ""
         for side in replay.sides:
             if side.name == "windows":
                 _print_side(f"{windows} windows{named}", side, replay)
-            elif side.name == "static" and number in (0, len(REPLAYED) - 1):
+            else:
                 _print_side(f"one plan{named}", side, replay)
     for target in TARGETS:
-        replay = workflow.replay_day(filled, day, scaled, replace(settings, rule=ThresholdRule(target)))
-        _print_side(f"rule at {target:.0%}", replay.sides[-1], replay)
+        ruled = replace(settings, rule=ThresholdRule(target), sides=("rule",))
+        replay = workflow.replay_day(filled, day, scaled, ruled)
+        _print_side(f"rule at {target:.0%}", replay.sides[0], replay)
 
 
 def _print_side(name: str, side: ReplaySide, replay: DayReplay) -> None:
@@ -328,7 +331,7 @@ def main() -> int:
     parser.add_argument("--windows", nargs="*", type=int, default=list(SERVICES))
     parser.add_argument("--fleet", type=int, default=FLEET)
     parser.add_argument(
-        "--requests", type=int, default=40_000, help="of a model and replication to the request"
+        "--requests", type=int, default=1_000_000, help="of a model, on average, to the request"
     )
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()

@@ -172,9 +172,9 @@ BENCHMARKS = (
         "scaled to 32 GPUs: windows cut from the trace at least cost, every demand a minimum, fewest GPUs; one plan; "
         "and a rule that keeps utilisation at a target by the load of ten minutes before, changes at no loss and packs "
         "first fit. Served: of the requests of the trace, step by step, less what transitions lose (estimated). To the "
-        "request (`simulate DAY --trace`): the same day under the response-time objectives of the published mixes, with "
-        "queues, batches, the steps of changes and replicas that take 20 s to start; the share of requests answered "
-        "within them, all models together, in and outside of changes, sampled, three replications.",
+        "request (`simulate DAY --trace`): the same day under the response-time objectives of the published mixes, "
+        "with queues, batches, the steps of changes and replicas that take 20 s to start; the share of requests "
+        "answered within them, all models together, in and outside of changes, sampled.",
         (
             "--kinds",
             "min_gpus",

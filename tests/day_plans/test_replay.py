@@ -384,3 +384,12 @@ def test_the_static_day_has_the_one_plan_all_day(changing):
     day = static_day(request, outcome)
     assert day.transition_s == 0 and day.gpu_hours == outcome.gpu_hours.static
     assert {(period.begin_s, period.end_s) for period in day.periods} == {(0.0, float(DAY_S))}
+
+
+def test_a_sample_too_short_for_queues_to_settle_is_said(example):
+    request, outcome = example
+    rates = {model.name: (0.5 * model.demand_windows[1].demand_rps,) * 24 for model in request.models}
+    trace = DemandTrace(0, 3600, rates)
+    short = replay_day(request, outcome, trace, settings(requests_per_model=2000))
+    assert any("queues have not found their balance" in text for text in short.warnings)
+    assert not replay_day(request, outcome, trace, settings(requests_per_model=60_000)).warnings

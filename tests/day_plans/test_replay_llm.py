@@ -97,12 +97,12 @@ def test_a_sampled_day_of_engines_is_the_whole_day_within_its_error(chats):
     request, outcome = chats
     rates = hourly(chat=[0.25] * 6 + [2.4] * 2 + [1.0] * 13 + [0.25] * 3)
     whole = model_of(workflow.replay_day(request, outcome, rates, settings()), "windows", "chat")
-    replay = workflow.replay_day(request, outcome, rates, settings(requests_per_model=4000, replications=3))
+    replay = workflow.replay_day(request, outcome, rates, settings(requests_per_model=8000, replications=3))
     part = model_of(replay, "windows", "chat")
-    assert replay.simulated_share < 0.12
+    assert replay.simulated_share < 0.2
     assert part.arrived_requests == pytest.approx(whole.arrived_requests, rel=0.02)
     assert part.attainment.all == pytest.approx(whole.attainment.all, abs=0.05)
-    assert part.hours[14].response_ms.p95 == pytest.approx(whole.hours[14].response_ms.p95, rel=0.1)
+    assert part.hours[14].response_ms.p95 == pytest.approx(whole.hours[14].response_ms.p95, rel=0.15)
     assert part.hours[7].response_ms.p50 == pytest.approx(whole.hours[7].response_ms.p50, rel=0.25)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,13 +64,11 @@ def model_figures(
     stable = [hour.stable for hour in hours if hour.stable is not None]
     every = [case.all_arrivals() for case in cases]
     attainment = [case.attainment(*masks) for case, masks in zip(cases, every, strict=True)]
-    p95 = [case.percentile(run.response_ms, PERCENTILES["p95"], masks[0])
-           for case, run, masks in zip(cases, runs, every, strict=True)]  # fmt: skip
-    ttft = None
-    if any(run.ttft_ms is not None for run in runs):
-        ttft = _times(
-            [(case, run.ttft_ms, masks[0]) for case, run, masks in zip(cases, runs, every, strict=True)]
-        )
+    answered = [masks[0] for masks in every]
+    response = [
+        case.percentiles(case.run.response_ms, mask) for case, mask in zip(cases, answered, strict=True)
+    ]
+    first = [case.percentiles(case.run.ttft_ms, mask) for case, mask in zip(cases, answered, strict=True)]
     used = [run.busy_s / run.open_s for run in runs if run.open_s]
     return ReplayModel(
         name,
@@ -86,10 +83,8 @@ def model_figures(
         overloaded_s=math.fsum(
             piece.length_s for piece in pieces if (piece.rate_rps or 0.0) > piece.capacity_rps
         ),
-        response_ms=_times(
-            [(case, run.response_ms, masks[0]) for case, run, masks in zip(cases, runs, every, strict=True)]
-        ),
-        p95_ci95_ms=_width(p95),
+        response_ms=_times(response),
+        p95_ci95_ms=_width([times["p95"] for times in response]),
         attainment=ReplayShares(
             _mean(attainment),
             _mean([case.attainment(*case.in_changes()) for case in cases]),
@@ -97,7 +92,7 @@ def model_figures(
         ),
         attainment_ci95=_width(attainment),
         hours=hours,
-        ttft_ms=ttft,
+        ttft_ms=_times(first) if any(run.ttft_ms is not None for run in runs) else None,
         max_ttft_ms=limits.max_ttft_ms,
         max_tpot_ms=limits.max_tpot_ms,
     )
@@ -140,18 +135,20 @@ class _Case:
         total = float(self.run.weights[answered].sum()) + float(self.run.missing_weights[missing].sum())
         return min(part / total, 1.0) if total > 0 else None
 
-    def percentile(self, times: Floats | None, share: Fraction, answered: Mask) -> float | None:
-        """The least time within which this share of what they stand for is answered."""
+    def percentiles(self, times: Floats | None, answered: Mask) -> dict[str, float | None]:
+        """By percentile the least time within which this share of what the requests stand for is answered."""
+        figures: dict[str, float | None] = dict.fromkeys(PERCENTILES)
         if times is None:
-            return None
-        values, weights = times[answered], self.run.weights[answered]
-        values, weights = values[weights > 0], weights[weights > 0]
-        if not len(values):
-            return None
-        order = np.argsort(values)
-        reached = np.cumsum(weights[order])
-        place = int(np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-12)))
-        return float(values[order][min(place, len(values) - 1)])
+            return figures
+        counted = answered & (self.run.weights > 0)
+        values, weights = times[counted], self.run.weights[counted]
+        if len(values):
+            order = np.argsort(values)
+            values, reached = values[order], np.cumsum(weights[order])
+            for name, share in PERCENTILES.items():
+                place = int(np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-12)))
+                figures[name] = float(values[min(place, len(values) - 1)])
+        return figures
 
 
 def _hour(hour: int, pieces: Sequence[ReplayPiece], first_s: int, cases: Sequence[_Case]) -> ReplayHour:
@@ -166,27 +163,25 @@ def _hour(hour: int, pieces: Sequence[ReplayPiece], first_s: int, cases: Sequenc
         return ReplayHour(hour, 0.0, None, ReplayTimes(), None, None, None, None)
     requests = math.fsum(piece.requests for piece in mine)
     masks = [case.of_hour(hour) for case in cases]
-    timed = [(case, case.run.response_ms, answered) for case, (answered, _) in zip(cases, masks, strict=True)]
+    response = [
+        case.percentiles(case.run.response_ms, answered)
+        for case, (answered, _) in zip(cases, masks, strict=True)
+    ]
     carried = math.fsum(piece.capacity_rps * piece.length_s for piece in mine)
     return ReplayHour(
         hour,
         known_s,
         requests / known_s,
-        _times(timed),
-        _width([case.percentile(times, PERCENTILES["p95"], answered) for case, times, answered in timed]),
+        _times(response),
+        _width([times["p95"] for times in response]),
         _mean([case.attainment(*mask) for case, mask in zip(cases, masks, strict=True)]),
         _mean([case.served_share(*mask) for case, mask in zip(cases, masks, strict=True)]),
         requests < carried or not requests,
     )
 
 
-def _times(timed: Sequence[tuple[_Case, Floats | None, Mask]]) -> ReplayTimes:
-    return ReplayTimes(
-        **{
-            name: _mean([case.percentile(times, share, answered) for case, times, answered in timed])
-            for name, share in PERCENTILES.items()
-        }
-    )
+def _times(figures: Sequence[Mapping[str, float | None]]) -> ReplayTimes:
+    return ReplayTimes(**{name: _mean([times[name] for times in figures]) for name in PERCENTILES})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -81,7 +81,13 @@ def _piece(
         if all(by_stage):
             capacities[variant] = by_stage
     count = sum(period.server.count for period in running)
-    return ReplayPiece(begin, end, step, trace.rates[name][step], capacities, count)
+    held = sum(period.server.count * _batch(period.server) for period in running)
+    return ReplayPiece(begin, end, step, trace.rates[name][step], capacities, count, held)
+
+
+def _batch(server: Server | EngineServer) -> int:
+    """Requests that it works on at once, at most."""
+    return server.max_batch if isinstance(server, Server) else server.max_num_seqs
 
 
 def _capacity_rps(server: Server | EngineServer, model: SimulatedModel) -> float:

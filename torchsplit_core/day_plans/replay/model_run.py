@@ -60,7 +60,7 @@ class DayRequests:
 def run_model_day(
     pieces: Sequence[ReplayPiece], level: float, make_queues: MakeQueues, seed: Sequence[int], step_s: int
 ) -> DayRequests:
-    """The requests of one replication, `level` as `request_level` gives it.
+    """The requests of one replication, `level` as `sample_level` gives it.
 
     `seed`: of the run, the model and the replication; `step_s`: of the trace. Arrivals are Poisson within each value
     of the trace; where all are simulated they are the same for every side.

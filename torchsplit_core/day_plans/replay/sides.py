@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.day_plans.replay.day_statistics import ModelLimits, model_figures
@@ -10,7 +11,7 @@ from torchsplit_core.day_plans.replay.model_day import ModelDay, make_queues, mo
 from torchsplit_core.day_plans.replay.model_run import DayRequests, run_model_day
 from torchsplit_core.day_plans.replay.rule_day import models_without_replica, rule_day
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, static_day, windows_day
-from torchsplit_core.day_plans.replay.time_sample import request_level
+from torchsplit_core.day_plans.replay.time_sample import SETTLING, sample_level
 from torchsplit_core.day_plans.replay.trace_day import check_columns
 from torchsplit_core.latency_slo.simulation_input import has_known_steps
 from torchsplit_core.planning.request.hash import request_hash
@@ -30,13 +31,18 @@ from torchsplit_core.values import (
     ignore_progress,
     tenants_on,
 )
+from torchsplit_core.values.day.replay import SideName
 from torchsplit_core.values.limits import check_number, check_whole
 from torchsplit_core.values.profile import BASES, Basis
 
-MOST_REQUESTS = 9_000_000
-"""Requests that all sides, models and replications together go through one by one: about half a minute on a core."""
-ENGINE_COST = 20
+MOST_REQUESTS, AT_MOST_REQUESTS = 9_000_000, 27_000_000
+"""Requests that all sides, models and replications together go through one by one, and how many more there may be until
+each piece has as many as its servers hold at once: about a minute on a core."""
+ENGINE_WORK = 20
 """Times what a request in batches takes to simulate, of one in an engine."""
+LEAST_LEVEL = 1e-4
+ENOUGH = 0.8
+"""Of what the servers of a stretch hold at once: a sample of fewer requests has a warning."""
 LEAST_REQUESTS, LARGEST_REQUESTS = 1_000, 100_000_000
 MOST_REPLICATIONS = 100
 
@@ -44,8 +50,9 @@ MOST_REPLICATIONS = 100
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
     """How a day is simulated. `times`: of the rule's replicas (a day's own transitions have theirs). `limits_ms`:
-    response times asked for, by model, in place of the request's. `requests_per_model`: most of a replication that are
-    simulated one by one, where models that need fewer leave theirs to others; None: a part of MOST_REQUESTS."""
+    response times asked for, by model, in place of the request's. `requests_per_model`: of a replication as many times
+    the number of models are simulated one by one, shared out by what their servers hold at once; None: a part of
+    MOST_REQUESTS, or more where that is too few."""
 
     rule: ThresholdRule = field(default_factory=ThresholdRule)
     times: ChangeTimes = field(default_factory=ChangeTimes)
@@ -53,6 +60,7 @@ class ReplaySettings:
     seed: int = 0
     requests_per_model: int | None = None
     limits_ms: dict[str, float] = field(default_factory=dict)
+    sides: tuple[SideName, ...] = ("windows", "static", "rule")
 
 
 def replay_day(
@@ -76,11 +84,7 @@ def replay_day(
             "has only LLMs of which measured points alone are known, which stand for a simulation",
             "Give the LLMs their config to simulate them.",
         )
-    sides = [
-        _windows(request, outcome, trace),
-        _static(request, outcome),
-        _rule(request, trace, settings),
-    ]
+    sides = [_side(name, request, outcome, trace, settings) for name in settings.sides]
     served = [side for side in sides if isinstance(side, ServedDay)]
     names = [model.name for model in request.models if model.name not in unknown]
     run = _Replay(request, trace, settings, names, len(served), progress)
@@ -96,7 +100,7 @@ def replay_day(
         settings.seed,
         _simulated_share(simulated, settings.replications),
         _weakest_basis(outcome),
-        warnings=tuple(_warnings(request, served, unknown)),
+        warnings=(*_warnings(request, served, unknown), *_sample_warning(run.lowest_level)),
         request_sha256=request_hash(request),
     )
 
@@ -116,6 +120,14 @@ def _check(request: PlanRequest, outcome: DayOutcome, trace: DemandTrace, settin
         raise InputFault(
             "--rule-target", f"is {settings.rule.target:g}, more than a replica carries", "Give at most 1."
         )
+
+
+def _side(
+    name: SideName, request: PlanRequest, outcome: DayOutcome, trace: DemandTrace, settings: ReplaySettings
+) -> ServedDay | ReplaySide:
+    if name == "windows":
+        return _windows(request, outcome, trace)
+    return _static(request, outcome) if name == "static" else _rule(request, trace, settings)
 
 
 def _windows(request: PlanRequest, outcome: DayOutcome, trace: DemandTrace) -> ServedDay | ReplaySide:
@@ -144,8 +156,8 @@ def _rule(request: PlanRequest, trace: DemandTrace, settings: ReplaySettings) ->
     return rule_day(request, trace, settings.rule, settings.times)
 
 
-def _nothing(name: str, message: str) -> ReplaySide:
-    return ReplaySide(name, None, None, None, message=message)  # type: ignore[arg-type]
+def _nothing(name: SideName, message: str) -> ReplaySide:
+    return ReplaySide(name, None, None, None, message=message)
 
 
 class _Replay:
@@ -163,21 +175,35 @@ class _Replay:
         self.request, self.trace, self.settings = request, trace, settings
         self.models = {model.name: model for model in request.models if model.name in names}
         self.progress, self.sides, self.done = progress, sides, 0
-        requests = {name: _arrivals(trace, name) for name in self.models}
-        costs = {name: ENGINE_COST if model.llm else 1 for name, model in self.models.items()}
-        share = MOST_REQUESTS / max(1, sides * settings.replications)
-        if settings.requests_per_model is not None:
-            share = sum(cost * settings.requests_per_model for cost in costs.values())
-        self.most = _shared_out(requests, costs, share)
+        self.work = {name: float(ENGINE_WORK if model.llm else 1) for name, model in self.models.items()}
+        self.lowest_level = math.inf
 
     def side(self, day: ServedDay) -> ReplaySide:
         """A side's figures."""
-        models = tuple(self._model(day, number, name) for number, name in enumerate(self.models))
+        parts = {name: model_day(day, name, self.trace) for name in self.models}
+        level = self._level(parts)
+        self.lowest_level = min(self.lowest_level, level)
+        models = tuple(
+            self._model(day, parts[name], number, level) for number, name in enumerate(self.models)
+        )
         return ReplaySide(day.name, day.gpu_hours, day.most_gpus, day.transition_s, models)
 
-    def _model(self, day: ServedDay, number: int, name: str) -> ReplayModel:
-        part = model_day(day, name, self.trace)
-        level = max(1.0, request_level(part.pieces, self.most[name]))
+    def _level(self, parts: Mapping[str, ModelDay]) -> float:
+        """The level of the side's sample."""
+        pieces = [(piece, self.work[name]) for name, part in parts.items() for piece in part.pieces]
+        runs = self.sides * self.settings.replications
+        if self.settings.requests_per_model is not None:
+            work = self.settings.requests_per_model * sum(self.work.values())
+        else:
+            # A queue takes what its servers hold at once to find its balance: a sample of less is off.
+            needed = (1 + SETTLING) * sum(min(piece.requests, piece.unit) * work for piece, work in pieces)
+            work = min(max(MOST_REQUESTS, needed * runs), AT_MOST_REQUESTS) / runs
+        level = sample_level(pieces, work)
+        # Those that settle queues are work, too.
+        return level if math.isinf(level) else max(level / (1 + SETTLING), LEAST_LEVEL)
+
+    def _model(self, day: ServedDay, part: ModelDay, number: int, level: float) -> ReplayModel:
+        name = part.name
         runs: list[DayRequests] = []
         for replication in range(self.settings.replications):
             total = self.sides * len(self.models) * self.settings.replications
@@ -197,18 +223,6 @@ class _Replay:
 
 def _arrivals(trace: DemandTrace, name: str) -> float:
     return sum(rate * trace.step_s for rate in trace.rates[name] if rate is not None)
-
-
-def _shared_out(requests: dict[str, float], costs: dict[str, int], most: float) -> dict[str, float]:
-    """The most requests of each model: equal parts of the work, and what one does not need is left to the others."""
-    left, shares = most, {}
-    order = sorted(requests, key=lambda name: requests[name] * costs[name])
-    for place, name in enumerate(order):
-        work = min(1.05 * requests[name] * costs[name] + 1, left / (len(order) - place))
-        # All of them or a sample: the drawn number may be a little above the expected one.
-        shares[name] = work / costs[name]
-        left -= work
-    return shares
 
 
 def _simulated_share(sides: Sequence[ReplaySide], replications: int) -> float | None:
@@ -234,6 +248,14 @@ def _without_steps(request: PlanRequest, outcome: DayOutcome) -> set[str]:
     return {
         tenant.model for plan in plans for *_, tenant in tenants_on(plan.gpus) if not has_known_steps(tenant)
     }
+
+
+def _sample_warning(level: float) -> Iterator[str]:
+    if level < ENOUGH:
+        yield (
+            f"the sample has {level:.2g} × as many requests of each stretch as its servers hold at once: queues have "
+            "not found their balance, and responses are off, most near the capacity; more --requests help"
+        )
 
 
 def _weakest_basis(outcome: DayOutcome) -> Basis | None:

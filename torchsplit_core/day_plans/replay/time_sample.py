@@ -1,12 +1,14 @@
 """The day of a model in pieces of one rate and the same servers, and which parts of them are simulated.
 
-Where all requests are too many, each piece gets as many seconds as hold about so many requests, in parts that stand at
-drawn places of equal strata: each such second stands for the seconds of its stratum. The rest is left out of the axis
-of simulated time, and reckoned as a flow: what a queue gains or loses meanwhile.
+Where all requests are too many, each piece gets as many seconds as bring in a multiple of the requests that its servers
+hold at once, the same multiple everywhere, since that is what a queue takes to find its balance. They are in parts that
+stand at drawn places of equal strata: each such second stands for the seconds of its stratum. The rest is left out of
+the axis of simulated time, and reckoned as a flow: what a queue gains or loses meanwhile.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +22,8 @@ STRATUM_S = 150.0
 """A piece that is not simulated whole has a part in each so many seconds, if it is short in up to four of them, of at
 least the next."""
 LEAST_STRATUM_S, SHORT_STRATA = 30.0, 4
+LEAST_UNIT = 500
+"""At a level of 1 each piece has so many requests beside those that its servers hold at once."""
 SETTLING = 0.25
 """Of the sampled requests of a piece: so many more go before them where queues settle."""
 
@@ -29,7 +33,8 @@ class ReplayPiece:
     """A stretch of the day, in seconds of the trace. `rate_rps` None: a hole, of which nothing is known.
 
     `capacities`: requests/s of each stage in full batches, by the variants that have servers for all their stages.
-    `step`: the number of the trace's value. `whole`: it is simulated in full.
+    `step`: the number of the trace's value. `held`: requests that its servers work on at once, at most. `whole`: it is
+    simulated in full.
     """
 
     begin_s: float
@@ -38,6 +43,7 @@ class ReplayPiece:
     rate_rps: Rate
     capacities: Mapping[str, tuple[float, ...]]
     open_servers: int = 0
+    held: int = 0
     whole: bool = False
 
     @property
@@ -48,6 +54,11 @@ class ReplayPiece:
     def requests(self) -> float:
         """That arrive in it, expected."""
         return (self.rate_rps or 0.0) * self.length_s
+
+    @property
+    def unit(self) -> int:
+        """Requests that one unit of a sample's level is in this piece."""
+        return self.held + LEAST_UNIT
 
     @property
     def capacity_rps(self) -> float:
@@ -72,18 +83,21 @@ class SampledStretch:
         return self.end_s - self.begin_s
 
 
-def request_level(pieces: Sequence[ReplayPiece], most_requests: float) -> float:
-    """The requests of a piece with which all pieces together have at most so many: each has all of its requests or
-    this number. Infinite where all are simulated."""
-    counts = sorted(piece.requests for piece in pieces if not piece.whole)
-    left = most_requests - sum(piece.requests for piece in pieces if piece.whole)
-    if sum(counts) <= left:
-        return float("inf")
-    for place, count in enumerate(counts):
-        if count * (len(counts) - place) > left:
-            return max(left, 0.0) / (len(counts) - place)
-        left -= count
-    return float("inf")
+def sample_level(pieces: Sequence[tuple[ReplayPiece, float]], most_work: float) -> float:
+    """The level at which all pieces together make at most so much work: each has all of its requests, or the level
+    times its unit. `pieces`: with the work of a request of theirs. Infinite where all are simulated."""
+    left = most_work - sum(work * piece.requests for piece, work in pieces if piece.whole)
+    sampled = [(piece.requests / piece.unit, work * piece.unit) for piece, work in pieces if not piece.whole]
+    sampled.sort()
+    units = sum(work for _, work in sampled)
+    if sum(level * work for level, work in sampled) <= left:
+        return math.inf
+    for level, work in sampled:
+        if level * units > left:
+            return max(left, 0.0) / units
+        left -= level * work
+        units -= work
+    return math.inf
 
 
 def sample_stretches(
@@ -92,17 +106,18 @@ def sample_stretches(
     """The pieces in parts, in order: simulated and left out."""
     stretches: list[SampledStretch] = []
     for before, piece in zip((None, *pieces), pieces, strict=False):
-        if piece.whole or piece.rate_rps is None or piece.requests <= level:
+        taken = level * piece.unit
+        if piece.whole or piece.rate_rps is None or piece.requests <= taken:
             stretches.append(SampledStretch(piece, piece.begin_s, piece.end_s, 1.0))
             continue
         short = min(piece.length_s // LEAST_STRATUM_S, SHORT_STRATA)
         strata = int(max(1, short, piece.length_s // STRATUM_S))
         begin = piece.begin_s
         if before is not None and _settles(before, piece):
-            begin += SETTLING * piece.length_s * level / piece.requests
+            begin += SETTLING * piece.length_s * taken / piece.requests
             stretches.append(SampledStretch(piece, piece.begin_s, begin, 0.0, number=strata))
         stratum = (piece.end_s - begin) / strata
-        simulated = stratum * level / piece.requests
+        simulated = stratum * taken / piece.requests
         for number in range(strata):
             at = begin + float(rng.random()) * (stratum - simulated)
             end = piece.end_s if number == strata - 1 else begin + stratum
