@@ -349,7 +349,7 @@ def state_before(plan: PlanOutcome) -> HostState:
 
 
 def write_days() -> None:
-    """Three models over three windows of a day, their plans, these simulated over a trace, and prices that are examples."""
+    """Three models over three windows of a day, their plans, these over a trace, and prices that are examples."""
     write_file(example_prices(), FOLDER / "prices.json")
     (FOLDER / "days" / "prices.csv").write_text(write_price_csv(example_prices()), encoding="utf-8")
     (FOLDER / "days").mkdir(exist_ok=True)

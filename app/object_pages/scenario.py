@@ -32,6 +32,18 @@ def render(first: str = plan_page.TITLES[0]) -> None:
     state = address.selected_choice(address.FROM, state_choice.KEY)
     address.set_address(opened, {SCENARIO.word: name, address.TAB: tab, address.FROM: state})
     shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
-    failures = (PLAN, EXPLAIN, SWEEP, DAY, DAY_CURVE, HELD_OUT, DAY_REPLAY, QUICK_START, MEASURE, RUN_HERE, APPLY)
+    failures = (
+        PLAN,
+        EXPLAIN,
+        SWEEP,
+        DAY,
+        DAY_CURVE,
+        HELD_OUT,
+        DAY_REPLAY,
+        QUICK_START,
+        MEASURE,
+        RUN_HERE,
+        APPLY,
+    )
     frame.render_head(opened, "Plan", shown, *filter(None, (name,)), failures=failures)
     plan_page.render(opened, first)

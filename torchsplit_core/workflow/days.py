@@ -11,8 +11,8 @@ from torchsplit_core.workflow.steps import plan, with_engine_points
 
 if TYPE_CHECKING:
     from torchsplit_core.day_plans.change_curve import ChangePoint
-    from torchsplit_core.planning.sample_plans.holdout import HeldOutPoint
     from torchsplit_core.day_plans.replay.sides import ReplaySettings
+    from torchsplit_core.planning.sample_plans.holdout import HeldOutPoint
     from torchsplit_core.tables.demand_trace.trace_csv import DemandTrace
     from torchsplit_core.values import DayReplay
 
