@@ -1,11 +1,11 @@
-"""One model's requests where its servers come and go: what is lost, what moves to another variant, whole and sampled."""
+"""A model's requests where its servers come and go: what is lost, what moves to another variant, whole and sampled."""
 
 import pytest
 
 from torchsplit_core.day_plans.replay.model_day import make_queues, model_day
 from torchsplit_core.day_plans.replay.model_run import run_model_day
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, ServerPeriod
-from torchsplit_core.day_plans.replay.time_sample import sample_level
+from torchsplit_core.day_plans.replay.time_sample import group_pieces, sample_level
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, DemandTrace
 from torchsplit_core.values import PoissonArrivals, Server, SimulatedModel
 
@@ -21,9 +21,11 @@ def run(periods, models, rate, share=None):
     """The requests at a constant rate, all of them or about a share of the work."""
     day = ServedDay("windows", tuple(periods), models, (), ((0.0, 1),))
     part = model_day(day, "m", DemandTrace(0, 600, {"m": (rate,) * 144}))
-    pieces = [(piece, 1.0) for piece in part.pieces]
-    level = sample_level(pieces, (share or 2.0) * rate * DAY_S)
-    requests = run_model_day(part.pieces, level, lambda axis, rng: make_queues(part, axis, rng), (0, 0, 0), 600)
+    groups = [(group, 1.0) for group in group_pieces(part.pieces, 1)]
+    level = sample_level(groups, (share or 2.0) * rate * DAY_S)
+    requests = run_model_day(
+        group_pieces(part.pieces, 1), level, lambda axis, rng: make_queues(part, axis, rng), (0, 0, 0), 600
+    )
     total = requests.served + requests.lost + requests.waiting
     assert total == pytest.approx(requests.arrived, rel=1e-12)
     assert requests.arrived == pytest.approx(rate * DAY_S, rel=0.02)

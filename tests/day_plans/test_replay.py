@@ -14,6 +14,7 @@ from torchsplit_core.day_plans.replay.model_run import run_model_day
 from torchsplit_core.day_plans.replay.server_periods import static_day, windows_day
 from torchsplit_core.day_plans.replay.sides import ReplaySettings, replay_day
 from torchsplit_core.day_plans.replay.summary import replay_lines
+from torchsplit_core.day_plans.replay.time_sample import group_pieces
 from torchsplit_core.day_plans.replay.trace_day import one_day
 from torchsplit_core.day_plans.window_requests import static_request
 from torchsplit_core.latency_slo.simulation_input import simulation_request
@@ -70,9 +71,8 @@ def example():
 
 def run_side(day, name, trace, level=WHOLE_DAY, seed=(0, 0, 0)):
     part = model_day(day, name, trace)
-    made = run_model_day(
-        part.pieces, level, lambda axis, rng: make_queues(part, axis, rng), seed, trace.step_s
-    )
+    groups = group_pieces(part.pieces, 1)
+    made = run_model_day(groups, level, lambda axis, rng: make_queues(part, axis, rng), seed, trace.step_s)
     return part, made
 
 

@@ -60,7 +60,7 @@ def model_figures(
 ) -> ReplayModel:
     """The model's figures: means over the replications, `runs`."""
     cases = [_Case(run, limits, changes, first_s) for run in runs]
-    hours = tuple(_hour(hour, pieces, first_s, cases) for hour in range(24))
+    hours = tuple(_hour(hour, pieces, cases) for hour in range(24))
     stable = [hour.stable for hour in hours if hour.stable is not None]
     every = [case.all_arrivals() for case in cases]
     attainment = [case.attainment(*masks) for case, masks in zip(cases, every, strict=True)]
@@ -151,13 +151,8 @@ class _Case:
         return figures
 
 
-def _hour(hour: int, pieces: Sequence[ReplayPiece], first_s: int, cases: Sequence[_Case]) -> ReplayHour:
-    mine = [
-        piece
-        for piece in pieces
-        if piece.rate_rps is not None
-        and int((piece.begin_s + piece.end_s) / 2 + first_s) // HOUR_S % 24 == hour
-    ]
+def _hour(hour: int, pieces: Sequence[ReplayPiece], cases: Sequence[_Case]) -> ReplayHour:
+    mine = [piece for piece in pieces if piece.rate_rps is not None and piece.hour == hour]
     known_s = math.fsum(piece.length_s for piece in mine)
     if not known_s:
         return ReplayHour(hour, 0.0, None, ReplayTimes(), None, None, None, None)

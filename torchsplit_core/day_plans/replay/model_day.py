@@ -82,7 +82,8 @@ def _piece(
             capacities[variant] = by_stage
     count = sum(period.server.count for period in running)
     held = sum(period.server.count * _batch(period.server) for period in running)
-    return ReplayPiece(begin, end, step, trace.rates[name][step], capacities, count, held)
+    hour = int((begin + end) / 2 + trace.first_s) // HOUR_S % 24
+    return ReplayPiece(begin, end, step, trace.rates[name][step], capacities, count, held, hour=hour)
 
 
 def _batch(server: Server | EngineServer) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.day_plans.replay.time_sample import (
+    PieceGroup,
     RateOverDay,
     ReplayPiece,
     SampledStretch,
@@ -58,14 +59,15 @@ class DayRequests:
 
 
 def run_model_day(
-    pieces: Sequence[ReplayPiece], level: float, make_queues: MakeQueues, seed: Sequence[int], step_s: int
+    groups: Sequence[PieceGroup], level: float, make_queues: MakeQueues, seed: Sequence[int], step_s: int
 ) -> DayRequests:
     """The requests of one replication, `level` as `sample_level` gives it.
 
     `seed`: of the run, the model and the replication; `step_s`: of the trace. Arrivals are Poisson within each value
     of the trace; where all are simulated they are the same for every side.
     """
-    stretches = sample_stretches(pieces, level, np.random.default_rng([*seed, 0]))
+    pieces = [piece for group in groups for piece in group]
+    stretches = sample_stretches(groups, level, np.random.default_rng([*seed, 0]))
     axis = SimulatedAxis(stretches)
     queues = make_queues(axis, np.random.default_rng([*seed, 1]))
     run = _ModelDay(queues, pieces, seed, step_s, math.isinf(level))

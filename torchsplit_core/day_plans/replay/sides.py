@@ -11,7 +11,7 @@ from torchsplit_core.day_plans.replay.model_day import ModelDay, make_queues, mo
 from torchsplit_core.day_plans.replay.model_run import DayRequests, run_model_day
 from torchsplit_core.day_plans.replay.rule_day import models_without_replica, rule_day
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, static_day, windows_day
-from torchsplit_core.day_plans.replay.time_sample import SETTLING, sample_level
+from torchsplit_core.day_plans.replay.time_sample import SETTLING, group_pieces, sample_level
 from torchsplit_core.day_plans.replay.trace_day import check_columns
 from torchsplit_core.latency_slo.simulation_input import has_known_steps
 from torchsplit_core.planning.request.hash import request_hash
@@ -40,7 +40,9 @@ MOST_REQUESTS, AT_MOST_REQUESTS = 9_000_000, 27_000_000
 each piece has as many as its servers hold at once: about a minute on a core."""
 ENGINE_WORK = 20
 """Times what a request in batches takes to simulate, of one in an engine."""
-LEAST_LEVEL = 1e-4
+LEAST_LEVEL, LARGEST_LEVEL = 1e-4, 1e6
+MOST_TOGETHER = 60
+"""Neighbouring pieces of an hour of which one is simulated: with a trace by the minute one in each hour."""
 ENOUGH = 0.8
 """Of what the servers of a stretch hold at once: a sample of fewer requests has a warning."""
 LEAST_REQUESTS, LARGEST_REQUESTS = 1_000, 100_000_000
@@ -181,43 +183,62 @@ class _Replay:
     def side(self, day: ServedDay) -> ReplaySide:
         """A side's figures."""
         parts = {name: model_day(day, name, self.trace) for name in self.models}
-        level = self._level(parts)
+        level, together = self._level(parts)
         self.lowest_level = min(self.lowest_level, level)
         models = tuple(
-            self._model(day, parts[name], number, level) for number, name in enumerate(self.models)
+            self._model(day, parts[name], number, (level, together))
+            for number, name in enumerate(self.models)
         )
         return ReplaySide(day.name, day.gpu_hours, day.most_gpus, day.transition_s, models)
 
-    def _level(self, parts: Mapping[str, ModelDay]) -> float:
-        """The level of the side's sample."""
+    def _level(self, parts: Mapping[str, ModelDay]) -> tuple[float, int]:
+        """The level of the side's sample, and how many pieces at most have one of them simulated for all: as few as
+        let it be 1."""
         pieces = [(piece, self.work[name]) for name, part in parts.items() for piece in part.pieces]
         runs = self.sides * self.settings.replications
         if self.settings.requests_per_model is not None:
             work = self.settings.requests_per_model * sum(self.work.values())
         else:
             # A queue takes what its servers hold at once to find its balance: a sample of less is off.
-            needed = (1 + SETTLING) * sum(min(piece.requests, piece.unit) * work for piece, work in pieces)
+            needed = (1 + SETTLING) * sum(min(piece.requests, piece.unit) * each for piece, each in pieces)
             work = min(max(MOST_REQUESTS, needed * runs), AT_MOST_REQUESTS) / runs
-        level = sample_level(pieces, work)
-        # Those that settle queues are work, too.
-        return level if math.isinf(level) else max(level / (1 + SETTLING), LEAST_LEVEL)
+        together = 1
+        while True:
+            groups = [
+                (group, self.work[name])
+                for name, part in parts.items()
+                for group in group_pieces(part.pieces, together)
+            ]
+            level = sample_level(groups, work)
+            if together == 1 and math.isinf(level):
+                return level, together
+            # Those that settle queues are work, too. A level is finite where pieces are left out.
+            level = min(max(level / (1 + SETTLING), LEAST_LEVEL), LARGEST_LEVEL)
+            if level >= 1 or together >= MOST_TOGETHER:
+                return level, together
+            together = min(max(together + 1, math.ceil(together / level)), MOST_TOGETHER)
 
-    def _model(self, day: ServedDay, part: ModelDay, number: int, level: float) -> ReplayModel:
+    def _model(self, day: ServedDay, part: ModelDay, number: int, sample: tuple[float, int]) -> ReplayModel:
         name = part.name
         runs: list[DayRequests] = []
         for replication in range(self.settings.replications):
             total = self.sides * len(self.models) * self.settings.replications
             self.progress(self.done / total, f"{day.name}: simulating {name}")
-            runs.append(self._run(part, level, (self.settings.seed, number, replication)))
+            runs.append(self._run(part, sample, (self.settings.seed, number, replication)))
             self.done += 1
         limits = ModelLimits.of(self.models[name])
         if name in self.settings.limits_ms:
             limits = replace(limits, max_response_ms=self.settings.limits_ms[name])
         return model_figures(name, limits, part.pieces, day.changes, self.trace.first_s, runs)
 
-    def _run(self, part: ModelDay, level: float, seed: tuple[int, int, int]) -> DayRequests:
+    def _run(self, part: ModelDay, sample: tuple[float, int], seed: tuple[int, int, int]) -> DayRequests:
+        level, together = sample
         return run_model_day(
-            part.pieces, level, lambda axis, rng: make_queues(part, axis, rng), seed, self.trace.step_s
+            group_pieces(part.pieces, together),
+            level,
+            lambda axis, rng: make_queues(part, axis, rng),
+            seed,
+            self.trace.step_s,
         )
 
 

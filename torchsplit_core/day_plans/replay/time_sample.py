@@ -34,7 +34,7 @@ class ReplayPiece:
 
     `capacities`: requests/s of each stage in full batches, by the variants that have servers for all their stages.
     `step`: the number of the trace's value. `held`: requests that its servers work on at once, at most. `whole`: it is
-    simulated in full.
+    simulated in full. `hour`: of the day, UTC.
     """
 
     begin_s: float
@@ -45,6 +45,7 @@ class ReplayPiece:
     open_servers: int = 0
     held: int = 0
     whole: bool = False
+    hour: int = 0
 
     @property
     def length_s(self) -> float:
@@ -83,11 +84,38 @@ class SampledStretch:
         return self.end_s - self.begin_s
 
 
-def sample_level(pieces: Sequence[tuple[ReplayPiece, float]], most_work: float) -> float:
-    """The level at which all pieces together make at most so much work: each has all of its requests, or the level
-    times its unit. `pieces`: with the work of a request of theirs. Infinite where all are simulated."""
-    left = most_work - sum(work * piece.requests for piece, work in pieces if piece.whole)
-    sampled = [(piece.requests / piece.unit, work * piece.unit) for piece, work in pieces if not piece.whole]
+PieceGroup = tuple[ReplayPiece, ...]
+"""Neighbours of one hour with the same servers, none of them overloaded, of which one is simulated for all."""
+
+
+def group_pieces(pieces: Sequence[ReplayPiece], most: int) -> list[PieceGroup]:
+    """The pieces in order, up to so many neighbours together."""
+    groups: list[list[ReplayPiece]] = []
+    for piece in pieces:
+        last = groups[-1] if groups else []
+        joins = last and len(last) < most and _is_calm(piece) and _is_calm(last[0])
+        if joins and (piece.hour, piece.capacities) == (last[0].hour, last[0].capacities):
+            last.append(piece)
+        else:
+            groups.append([piece])
+    return [tuple(group) for group in groups]
+
+
+def _is_calm(piece: ReplayPiece) -> bool:
+    """Whether requests come, and fewer than its servers carry."""
+    return not piece.whole and 0 < (piece.rate_rps or 0.0) < piece.capacity_rps
+
+
+def sample_level(groups: Sequence[tuple[PieceGroup, float]], most_work: float) -> float:
+    """The level at which all groups together make at most so much work: a piece of each has all of its requests, or the
+    level times its unit. `groups`: with the work of a request of theirs. Infinite where all of that is simulated."""
+    left, sampled = most_work, []
+    for group, work in groups:
+        requests = sum(piece.requests for piece in group) / len(group)
+        if group[0].whole:
+            left -= work * requests
+        else:
+            sampled.append((requests / group[0].unit, work * group[0].unit))
     sampled.sort()
     units = sum(work for _, work in sampled)
     if sum(level * work for level, work in sampled) <= left:
@@ -101,33 +129,48 @@ def sample_level(pieces: Sequence[tuple[ReplayPiece, float]], most_work: float) 
 
 
 def sample_stretches(
-    pieces: Sequence[ReplayPiece], level: float, rng: np.random.Generator
+    groups: Sequence[PieceGroup], level: float, rng: np.random.Generator
 ) -> list[SampledStretch]:
-    """The pieces in parts, in order: simulated and left out."""
+    """The pieces in parts, in order: simulated and left out. Of a group one piece, drawn, stands for all."""
     stretches: list[SampledStretch] = []
-    for before, piece in zip((None, *pieces), pieces, strict=False):
-        taken = level * piece.unit
-        if piece.whole or piece.rate_rps is None or piece.requests <= taken:
-            stretches.append(SampledStretch(piece, piece.begin_s, piece.end_s, 1.0))
-            continue
-        short = min(piece.length_s // LEAST_STRATUM_S, SHORT_STRATA)
-        strata = int(max(1, short, piece.length_s // STRATUM_S))
-        begin = piece.begin_s
-        if before is not None and _settles(before, piece):
-            begin += SETTLING * piece.length_s * taken / piece.requests
-            stretches.append(SampledStretch(piece, piece.begin_s, begin, 0.0, number=strata))
-        stratum = (piece.end_s - begin) / strata
-        simulated = stratum * taken / piece.requests
-        for number in range(strata):
-            at = begin + float(rng.random()) * (stratum - simulated)
-            end = piece.end_s if number == strata - 1 else begin + stratum
-            stretches += [
-                SampledStretch(piece, begin, at, 0.0, simulated=False),
-                SampledStretch(piece, at, at + simulated, stratum / simulated, number=number),
-                SampledStretch(piece, at + simulated, end, 0.0, simulated=False),
-            ]
-            begin = end
+    before: ReplayPiece | None = None
+    for group in groups:
+        chosen = group[int(rng.integers(len(group)))] if len(group) > 1 else group[0]
+        stands_for = sum(piece.requests for piece in group) / chosen.requests if len(group) > 1 else 1.0
+        for piece in group:
+            if piece is chosen:
+                stretches += _sampled(piece, before, level, stands_for, rng)
+            else:
+                stretches.append(SampledStretch(piece, piece.begin_s, piece.end_s, 0.0, simulated=False))
+            before = piece
     return [stretch for stretch in stretches if stretch.length_s > 0]
+
+
+def _sampled(
+    piece: ReplayPiece, before: ReplayPiece | None, level: float, stands_for: float, rng: np.random.Generator
+) -> list[SampledStretch]:
+    """A piece whose requests stand for so many each, in parts."""
+    taken = level * piece.unit
+    if piece.whole or piece.rate_rps is None or piece.requests <= taken:
+        return [SampledStretch(piece, piece.begin_s, piece.end_s, stands_for)]
+    short = min(piece.length_s // LEAST_STRATUM_S, SHORT_STRATA)
+    strata = int(max(1, short, piece.length_s // STRATUM_S))
+    begin, stretches = piece.begin_s, []
+    if before is not None and _settles(before, piece):
+        begin += SETTLING * piece.length_s * taken / piece.requests
+        stretches.append(SampledStretch(piece, piece.begin_s, begin, 0.0, number=strata))
+    stratum = (piece.end_s - begin) / strata
+    simulated = stratum * taken / piece.requests
+    for number in range(strata):
+        at = begin + float(rng.random()) * (stratum - simulated)
+        end = piece.end_s if number == strata - 1 else begin + stratum
+        stretches += [
+            SampledStretch(piece, begin, at, 0.0, simulated=False),
+            SampledStretch(piece, at, at + simulated, stands_for * stratum / simulated, number=number),
+            SampledStretch(piece, at + simulated, end, 0.0, simulated=False),
+        ]
+        begin = end
+    return stretches
 
 
 def _settles(before: ReplayPiece, piece: ReplayPiece) -> bool:
