@@ -302,6 +302,14 @@ def test_a_side_without_a_plan_says_why_and_the_others_are_simulated(changing):
     assert side_of(replay, "windows").models and "one plan: n/a: no one plan" in "\n".join(
         replay_lines(replay)
     )
+    bare = replace(
+        outcome.static, gpus=tuple(replace(gpu, slices=(), used=False) for gpu in outcome.static.gpus)
+    )
+    windows = (replace(outcome.windows[0], plan=bare), *outcome.windows[1:])
+    bare_day = replace(outcome, static=bare, windows=windows)
+    left = replay_day(request, bare_day, hourly(a=1.0, b=1.0), settings(requests_per_model=1000))
+    assert [side.message is None for side in left.sides] == [False, False, True]
+    assert "no plan for night" in left.sides[0].message
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_others(steady):

@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     DayOutcome,
     DayReplay,
     InputFault,
+    PlanOutcome,
     PlanRequest,
     PoissonArrivals,
     Progress,
@@ -133,7 +134,7 @@ def _side(
 
 
 def _windows(request: PlanRequest, outcome: DayOutcome, trace: DemandTrace) -> ServedDay | ReplaySide:
-    missing = [window.name for window in outcome.windows if not window.plan.gpus]
+    missing = [window.name for window in outcome.windows if not _has_slices(window.plan)]
     refused = [
         window.name
         for window in outcome.windows
@@ -146,7 +147,7 @@ def _windows(request: PlanRequest, outcome: DayOutcome, trace: DemandTrace) -> S
 
 
 def _static(request: PlanRequest, outcome: DayOutcome) -> ServedDay | ReplaySide:
-    if not outcome.static.gpus:
+    if not _has_slices(outcome.static):
         return _nothing("static", "no one plan holds all day")
     return static_day(request, outcome)
 
@@ -156,6 +157,10 @@ def _rule(request: PlanRequest, trace: DemandTrace, settings: ReplaySettings) ->
     if missing:
         return _nothing("rule", f"no slice serves {', '.join(missing)} whole, so there are no replicas")
     return rule_day(request, trace, settings.rule, settings.times)
+
+
+def _has_slices(plan: PlanOutcome) -> bool:
+    return any(gpu.slices for gpu in plan.gpus)
 
 
 def _nothing(name: SideName, message: str) -> ReplaySide:
