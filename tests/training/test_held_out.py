@@ -135,7 +135,7 @@ def test_a_validation_that_fails_keeps_all_that_was_trained(processes: int, tmp_
         ({}, EVERY_2, "--validate-every: is given, but the client has no get_validation_dataset()"),
         ({"held_out": 0}, EVERY_2, "the validation data: has no samples"),
         ({"held_out": 4}, ValidationOptions(2, "accuracy"), "--best: is 'accuracy', but the validation gives loss"),
-        ({"held_out": 4, "nan_metric": True}, EVERY_2, "the validation's metrics: give nan for largest_error"),
+        ({"held_out": 4, "nan_metric": True}, EVERY_2, "the validation's metrics: are nan for largest_error"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured(

@@ -101,11 +101,11 @@ def prepare(
             f"is {strategy.choices.pipeline}, but a loop of your own sees whole batches, which its stages do not",
             "Train a client by `torchsplit train`, or fix pipeline to 1.",
         )
-    choices = strategy.choices
-    if is_stream(loader) and choices.tensor * choices.context > 1:
+    ranks = strategy.choices.tensor * strategy.choices.context
+    if is_stream(loader) and ranks > 1:
         raise InputFault(
             "the data",
-            f"is a stream, whose part the {choices.tensor * choices.context} ranks of a copy of the model must share",
+            f"is a stream, and each of the {ranks} ranks of a copy of the model reads its own part",
             "Give a dataset with __len__ and __getitem__, or train a client with get_loader().",
         )
     run_folder = RunFolder(folder)

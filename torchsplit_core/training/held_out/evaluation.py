@@ -178,7 +178,7 @@ class Evaluator:
         for name, value in figures.items():
             if not math.isfinite(value):
                 raise InputFault(
-                    "the validation's metrics", f"give {value} for {name}", "Return finite numbers."
+                    "the validation's metrics", f"are {value} for {name}", "Return finite numbers."
                 )
             sums[name] += value * counted
 
