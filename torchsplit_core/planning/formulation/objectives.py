@@ -46,21 +46,18 @@ def solve_objective(
     *,
     progress: Progress = ignore_progress,
     level_one_only: bool = False,
-    first_only: bool = False,
 ) -> LevelsResult:
     """Solve for the request's objective until proven or until `deadline` (time.perf_counter).
 
     `level_one_only` spends all the time of a leximin on its first level; the other levels are then raised for the
-    tenants of that plan: a better plan with less proof. `first_only` ends with the first level, and its proof.
+    tenants of that plan: a better plan with less proof.
     """
     goal = goal_of(formulation.problem.request)
     if goal.fair:
         count = level_count(formulation.problem.request)
-        levels_result = solve_levels(
-            formulation, 1 if level_one_only or first_only else count, deadline, progress
-        )
+        levels_result = solve_levels(formulation, 1 if level_one_only else count, deadline, progress)
         if level_one_only and levels_result.best is not None:
-            levels_result.levels, levels_result.proven, levels_result.status = count, 0, "feasible"
+            levels_result.levels, levels_result.status = count, "feasible"
     else:
         levels_result = _solve_sum(formulation, deadline, progress)
     if levels_result.best is not None and formulation.mode != "exclusive" and not goal.by_cost:

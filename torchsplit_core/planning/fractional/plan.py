@@ -130,7 +130,7 @@ def plan_fractional(
             formulation,
             partial_deadline(deadline, 0.35),
             progress=lambda a, b: progress(0.3 * a, b),
-            first_only=first_only,
+            level_one_only=first_only,
         )
         watch.searched_s += pooled.seconds
         details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}

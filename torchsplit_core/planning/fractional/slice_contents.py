@@ -31,6 +31,7 @@ from torchsplit_core.planning.fractional.tenancy_counts import (
     counts_all_limits,
     counts_of,
     latency_part,
+    longest_latencies,
 )
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import goal_of, reached_levels, unit_rps
@@ -107,12 +108,8 @@ def better_contents(
 
 
 def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
-    """By case the longest latency of these choices, as a share of its budget."""
-    longest: dict[int, float] = {}
-    for number in tenants:
-        choice = problem.choices[number]
-        longest[choice.case] = max(longest.get(choice.case, 0.0), latency_part(problem, choice))
-    return longest
+    """By case under a latency limit the longest latency of these choices, as a share of its budget."""
+    return {case: max(parts) for case, parts in longest_latencies(problem, tenants).items()}
 
 
 def is_known(problem: Problem) -> bool:
@@ -141,7 +138,10 @@ def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> _Pla
         for item in gpu.slices:
             if item.tenants:
                 cases = sorted({case_of[tenant.model] for tenant in item.tenants})
-                content = (group_of[gpu.id], item.profile), tuple((case, least[case]) for case in cases)
+                content = (
+                    (group_of[gpu.id], item.profile),
+                    tuple((case, least.get(case, 0.0)) for case in cases),
+                )
                 contents[content] = contents.get(content, 0) + 1
     return _Plan(level, counts.layouts, contents, least)
 
