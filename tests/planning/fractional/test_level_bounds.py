@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_instances import Family, fleet_instance
-from tests.support.planning.requests import A30
 from tests.support.planning.shared_oracle import best_shared
-from tests.support.planning.shared_requests import small
+from tests.support.planning.shared_requests import crowded, small
 from tests.support.seeds import repeated
 from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.model_patterns import (
@@ -26,34 +25,7 @@ from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.tenancy_counts import dual_feasible
 from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.values import FleetEntry, Objective, PlanModel, PlanRequest, Point, Stage, Variant
-
-
-def crowded(seed: int) -> PlanRequest:
-    """Two or three models on one A30, with coarse latencies and memories, so that shares meet thirds and halves."""
-    rng = random.Random(f"crowded{seed}")
-    layouts = rng.choice([(("4g.24gb",),), (("2g.12gb", "2g.12gb"),)])
-    sizes = {"4g.24gb": 24, "2g.12gb": 12}
-    models = []
-    for number in range(rng.choice((2, 3))):
-        points = tuple(
-            Point(A30, name, batch, float(rng.randint(5, 40) * batch), 10.0 * rng.randint(1, 6),
-                  memory_gib=rng.choice((None, *(sizes[name] / part for part in (2, 2, 3, 4, 6)))))
-            for name in dict.fromkeys(layouts[0])
-            for batch in (1, 2)
-        )  # fmt: skip
-        limit = rng.choice((None, 60.0, 60.0, 90.0, 120.0))
-        variant = Variant("whole", (Stage("whole", points),))
-        models.append(
-            PlanModel(f"m{number}", (variant,), demand_rps=10.0 * rng.randint(1, 6), max_latency_ms=limit)
-        )
-    return PlanRequest(
-        (FleetEntry(A30, layouts=layouts),),
-        tuple(models),
-        objective=Objective("max_min"),
-        sharing="fractional",
-        max_tenants_per_slice=rng.choice((None, None, 2)),
-    )
+from torchsplit_core.values import PlanRequest
 
 
 def _refuted_level(request: PlanRequest, best: float) -> float:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fleet_instances import Family, fleet_instance
-from tests.planning.fractional.test_level_bounds import crowded
 from tests.support.planning.shared_oracle import best_shared
-from tests.support.planning.shared_requests import small
+from tests.support.planning.shared_requests import crowded, small
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.fractional.slice_contents import better_contents, is_known, list_options
 from torchsplit_core.planning.problem.build import build_problem

@@ -332,15 +332,13 @@ class _ContentProgram:
         stack: list[tuple[int, tuple[_Tenant, ...]]] = [(0, ())]
         while stack:
             first, content = stack.pop()
-            share = sum(tenant.least for tenant in content)
-            memory = sum(tenant.memory_gib for tenant in content)
+            spare = 1 + TOLERANCE - sum(tenant.least for tenant in content)
+            room = size * (1 + TOLERANCE) - sum(tenant.memory_gib for tenant in content)
             for place in range(first, len(tenants)):
                 tenant = tenants[place]
                 if content and (tenant.case == content[-1].case or tenant in alone):
                     continue
-                if share + tenant.least > 1 + TOLERANCE or memory + tenant.memory_gib > size * (
-                    1 + TOLERANCE
-                ):
+                if tenant.least > spare or tenant.memory_gib > room:
                     continue
                 yield (*content, tenant)
                 if tenant not in alone and len(content) + 1 < most:
