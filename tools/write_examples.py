@@ -351,8 +351,8 @@ def state_before(plan: PlanOutcome) -> HostState:
 def write_days() -> None:
     """Three models over three windows of a day, their plans, these over a trace, and prices that are examples."""
     write_file(example_prices(), FOLDER / "prices.json")
-    (FOLDER / "days" / "prices.csv").write_text(write_price_csv(example_prices()), encoding="utf-8")
     (FOLDER / "days").mkdir(exist_ok=True)
+    (FOLDER / "days" / "prices.csv").write_text(write_price_csv(example_prices()), encoding="utf-8")
     request = day_request(small_mix())
     write_file(request, FOLDER / "days" / "three_windows_request.json")
     day = workflow.plan_day(request)
