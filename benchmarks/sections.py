@@ -473,9 +473,9 @@ BENCHMARKS = (
         "are torch's DistributedDataParallel without a hook (goal: the choice at least as fast at each of "
         "three bandwidths, 1.3 times at the slowest; over the slowest of them only compression can reach "
         "that, since the exchange alone takes most of the step). A load average above two says that other "
-        "work shared the cores: then differences within the brackets are noise, as between equal exchanges at "
-        "8 Gbit/s. *Loss*: `sample:digits`, two processes, 330 steps, the exchange fixed; means of 20 steps. "
-        "PowerSGD compresses after a tenth of the steps.",
+        "work shared the cores: then differences within the brackets are noise. *Loss*: `sample:digits`, two "
+        "processes, 330 steps, the exchange fixed; means of 20 steps. PowerSGD compresses after a tenth of the "
+        "steps.",
         ("--gbit", "8", "--turns", "1", "--steps", "1", "--width", "64"),
     ),
     Benchmark(
