@@ -44,7 +44,7 @@ def model_day(day: ServedDay, name: str, trace: DemandTrace) -> ModelDay:
     variants = {variant: model for (model_name, variant), model in day.models.items() if model_name == name}
     periods = sorted(
         (period for period in day.periods if period.server.model == name),
-        key=lambda period: _ms_per_request(period),
+        key=_ms_per_request,
     )
     bounds = {0.0, float(DAY_S)}
     bounds |= {float(step * trace.step_s) for step in range(trace.moments)}

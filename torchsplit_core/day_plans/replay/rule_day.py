@@ -45,7 +45,6 @@ def rule_day(
     models = {
         (model.name, chosen[model.name].variant): _model(model, chosen[model.name])
         for model in request.models
-        if model.name in chosen
     }
     return ServedDay(
         "rule", tuple(periods), models, within_day(changes), _gpus(packing, chosen, counts, trace, rule)

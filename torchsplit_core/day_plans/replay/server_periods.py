@@ -85,8 +85,7 @@ class _PlanServers:
 def static_day(request: PlanRequest, outcome: DayOutcome) -> ServedDay:
     """The one plan, all day; it has slices. Raises InputFault as `simulation_request` does."""
     served = _plan_servers(static_request(request), outcome.static)
-    walk = _Walk(served)
-    return walk.day("static", {**served.models}, ())
+    return _Walk(served).day("static", served.models, ())
 
 
 def windows_day(request: PlanRequest, outcome: DayOutcome, first_s: int) -> ServedDay:
@@ -172,7 +171,6 @@ class _Walk:
         self.ended: list[_Instance] = []
         self.changes: list[tuple[float, float]] = []
         self.gpus: list[tuple[float, int]] = []
-        self._leaving: list[str] = []
         groups: dict[str, list[_Instance]] = {}
         for gpu in first.plan.gpus:
             for item in gpu.slices:

@@ -82,16 +82,16 @@ class VariantFlow:
         seconds: float,
         now_ms: float,
         arrivals: Callable[[float, int], list[int]],
-    ) -> list[int]:
+    ) -> None:
         """Make the requests at the heads of queues that a flow changed, enough for the seconds to come.
 
         `arrivals(newer, made)`: so many new requests, which came before the last `newer` ones. Those that waited give
-        way; they are given back.
+        way.
         """
         if not self.changed and not any(self.behind):
-            return []
+            return
         counts = self._counts()
-        given_up = self.queues.take_waiting()
+        self.queues.take_waiting()
         newer = sum(counts)
         for stage in reversed(range(len(counts))):
             newer -= counts[stage]
@@ -101,7 +101,6 @@ class VariantFlow:
                 self.queues.join_stage(stage, [now_ms] * made, requests)
             self.behind[stage] = counts[stage] - made
         self.changed = False
-        return given_up
 
     def empty(self) -> tuple[list[int], float]:
         """All that waits: requests, and how many behind them."""

@@ -75,7 +75,6 @@ class ChangingEngines:
         self._done: list[int] = []
         self._cut: list[int] = []
         self._busy = 0
-        self._now: float = -math.inf
 
     def _tick(self, moment_ms: float) -> float:
         return round(moment_ms * self._scale.per_ms) if math.isfinite(moment_ms) else moment_ms
@@ -148,7 +147,6 @@ class ChangingEngines:
 
     def _go(self, now: float) -> None:
         """Everything at one instant: ends of steps, then engines that open and close, then requests."""
-        self._now = now
         last = now + self._scale.same_instant
         begins: dict[int, int] = {}
         while self._ends and self._ends[0][0] < last:
