@@ -6,10 +6,11 @@ the next begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchsplit_core.day_plans.window_requests import request_of_window, static_request, windows_of
+from torchsplit_core.hardware.host_state.validity import tenant_key
 from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request
 from torchsplit_core.planning.outcome.instances import planned_instances
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S
@@ -26,7 +27,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.day.replay import SideName
 
-Spec = tuple[object, ...]
+Spec = tuple[str, str, Hashable]
 """What a tenant's server is known by: GPU type, profile, and what runs."""
 
 
@@ -139,11 +140,8 @@ def _plan_servers(request: PlanRequest, plan: PlanOutcome) -> _PlanServers:
 
 
 def spec_of(gpu_type: str, profile: str, tenant: Tenant) -> Spec:
-    """What the tenant's server is known by; shares to nine digits, as a transition compares them."""
-    return (
-        gpu_type, profile, tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes,
-        round(tenant.share, 9), tenant.gpus,
-    )  # fmt: skip
+    """What the tenant's server is known by: its slice, and what a transition knows the tenant by."""
+    return gpu_type, profile, tenant_key(tenant)
 
 
 @dataclass(slots=True, eq=False)
