@@ -13,6 +13,7 @@ from torchsplit_core.values import (
     InputFault,
     LlmModel,
     PlanModel,
+    PlannedEngine,
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
@@ -56,7 +57,7 @@ def simulation_request(
         _engine_server(instance) for instance in _engines(instances) if instance.model.name not in unknown
     ]
     models = tuple(
-        _llm(model, model.llm, arrivals_of(model))
+        simulated_llm(model, model.llm, arrivals_of(model))
         if model.llm is not None
         else _model(request, model, running, arrivals_of(model), front.get(model.name, 0.0))
         for model in request.models
@@ -99,19 +100,26 @@ def _engines(instances: Sequence[PlannedInstance]) -> Iterator[PlannedInstance]:
 
 
 def _engine_server(instance: PlannedInstance) -> EngineServer:
-    engine = instance.tenant.engine
-    assert engine is not None
+    tenant = instance.tenant
+    assert tenant.engine is not None
+    return engine_server(
+        server_id(instance.gpu, instance.slice, tenant), tenant.model, tenant.stage, tenant.engine
+    )
+
+
+def engine_server(id: str, model: str, stage: str, engine: PlannedEngine) -> EngineServer:
+    """The engine as a simulated server; not one of which measured points alone are known."""
     assert engine.step is not None
     assert engine.kv_blocks is not None
     return EngineServer(
-        server_id(instance.gpu, instance.slice, instance.tenant),
-        instance.tenant.model, instance.tenant.stage, engine.max_num_seqs, engine.max_num_batched_tokens,
-        engine.kv_blocks, engine.step, block_tokens=engine.block_tokens,
-        reserve_full_prompt=engine.reserve_full_prompt, max_model_len=engine.max_model_len,
+        id, model, stage, engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_blocks, engine.step,
+        block_tokens=engine.block_tokens, reserve_full_prompt=engine.reserve_full_prompt,
+        max_model_len=engine.max_model_len,
     )  # fmt: skip
 
 
-def _llm(model: PlanModel, llm: LlmModel, arrivals: Arrivals) -> SimulatedModel:
+def simulated_llm(model: PlanModel, llm: LlmModel, arrivals: Arrivals) -> SimulatedModel:
+    """An LLM behind engines, whole, with the lengths and limits of its requests."""
     return SimulatedModel(
         model.name, ("whole",), arrivals, prompt_tokens=llm.prompt_tokens, output_tokens=llm.output_tokens,
         cached_prompt_tokens=llm.cached_prompt_tokens, max_ttft_ms=llm.max_ttft_ms, max_tpot_ms=llm.max_tpot_ms,
@@ -211,7 +219,7 @@ def _model(
         tuple(stage.name for stage in variant.stages),
         arrivals,
         _transfers_ms(request, variant, instances),
-        spec.max_latency_ms if spec.max_response_ms is None else spec.max_response_ms,
+        spec.response_limit_ms,
         variant.cut_bytes,
         variant.cut_bytes_per_request,
         front_ms,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.components.live_slider import live_slider
-from app.plans.load.settings import KINDS, LOADS, Bursts, Kind, LoadSettings, Trace, kinds_of, limit_of
+from app.plans.load.settings import KINDS, LOADS, Bursts, Kind, LoadSettings, Trace, kinds_of
 from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, exact
 from torchsplit_core.tables.arrival_times import arrival_times
 from torchsplit_core.values import PlanRequest
@@ -106,8 +106,9 @@ def _limits(name: str, request: PlanRequest) -> dict[str, float]:
             if number % COLUMNS == 0:
                 columns = st.columns(COLUMNS)
             value = columns[number % COLUMNS].number_input(
-                f"{escape_markdown(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, limit_of(model), format="%.6g",
-                key=f"load-limit {name} {model.name} {limit_of(model)}", placeholder="no limit",
+                f"{escape_markdown(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, model.response_limit_ms,
+                format="%.6g", placeholder="no limit",
+                key=f"load-limit {name} {model.name} {model.response_limit_ms}",
                 persist_state="session",
             )  # fmt: skip
             if value is not None:

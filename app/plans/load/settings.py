@@ -66,11 +66,6 @@ class LoadSettings:
     limits_ms: Mapping[str, float] = field(default_factory=dict)
 
 
-def limit_of(model: PlanModel) -> float | None:
-    """A model's limit of the response time, else of the service time."""
-    return model.max_latency_ms if model.max_response_ms is None else model.max_response_ms
-
-
 def kinds_of(request: PlanRequest) -> tuple[Kind, ...]:
     """The kinds to choose from; first the arrivals of the request, if it has any."""
     has_arrivals = any(model.arrivals is not None for model in request.models)
@@ -79,7 +74,7 @@ def kinds_of(request: PlanRequest) -> tuple[Kind, ...]:
 
 def request_limits(request: PlanRequest) -> dict[str, float]:
     """The limits of all models of a request that have one, ms."""
-    return {model.name: limit for model in request.models if (limit := limit_of(model)) is not None}
+    return {model.name: limit for model in request.models if (limit := model.response_limit_ms) is not None}
 
 
 def limits_of_service(request: PlanRequest, settings: LoadSettings) -> frozenset[str]:

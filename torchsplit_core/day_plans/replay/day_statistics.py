@@ -30,10 +30,10 @@ class ModelLimits:
 
     @classmethod
     def of(cls, model: PlanModel) -> ModelLimits:
-        """Those of the request: max_response_ms, else max_latency_ms; of an LLM those of its tokens."""
+        """Those of the request; of an LLM those of its tokens."""
         if model.llm is not None:
             return cls(None, model.llm.max_ttft_ms, model.llm.max_tpot_ms)
-        return cls(model.max_latency_ms if model.max_response_ms is None else model.max_response_ms)
+        return cls(model.response_limit_ms)
 
     def holds(self, requests: DayRequests) -> Mask | None:
         """Which of the answered requests keep all; None where nothing is promised."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type, place_layout
-from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
+from torchsplit_core.latency_slo.simulation_input import batch_times, engine_server, points_up_to
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -59,11 +59,7 @@ class Replica:
         engine = self.point.engine
         if engine is None or engine.step is None or engine.kv_blocks is None:
             return None
-        return EngineServer(
-            name, self.model, self.stage.name, engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_blocks,
-            engine.step, block_tokens=engine.block_tokens, reserve_full_prompt=engine.reserve_full_prompt,
-            max_model_len=engine.max_model_len,
-        )  # fmt: skip
+        return engine_server(name, self.model, self.stage.name, engine)
 
 
 def best_replica(request: PlanRequest, model: PlanModel) -> Replica | None:

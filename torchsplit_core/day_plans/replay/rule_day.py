@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from torchsplit_core.day_plans.replay.replicas import FirstFit, Replica, best_replica, replicas_by_load
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, ServerPeriod, to_grid, within_day
+from torchsplit_core.latency_slo.simulation_input import simulated_llm
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, DemandTrace
 from torchsplit_core.transition import ChangeTimes
 from torchsplit_core.values import PlanModel, PlanRequest, PoissonArrivals, SimulatedModel
@@ -81,14 +82,10 @@ def _periods(
 
 
 def _model(model: PlanModel, replica: Replica) -> SimulatedModel:
+    arrivals = PoissonArrivals(model.demand_rps)
     if model.llm is not None:
-        return SimulatedModel(
-            model.name, ("whole",), PoissonArrivals(model.demand_rps), prompt_tokens=model.llm.prompt_tokens,
-            output_tokens=model.llm.output_tokens, cached_prompt_tokens=model.llm.cached_prompt_tokens,
-            max_ttft_ms=model.llm.max_ttft_ms, max_tpot_ms=model.llm.max_tpot_ms,
-        )  # fmt: skip
-    limit = model.max_latency_ms if model.max_response_ms is None else model.max_response_ms
-    return SimulatedModel(model.name, (replica.stage.name,), PoissonArrivals(model.demand_rps), slo_ms=limit)
+        return simulated_llm(model, model.llm, arrivals)
+    return SimulatedModel(model.name, (replica.stage.name,), arrivals, slo_ms=model.response_limit_ms)
 
 
 def _gpus(

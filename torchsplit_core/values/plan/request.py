@@ -168,6 +168,11 @@ class PlanModel:
         return arrivals or PoissonArrivals(self.demand_rps)
 
     @property
+    def response_limit_ms(self) -> float | None:
+        """What its clients wait at most: max_response_ms, else max_latency_ms; None without either."""
+        return self.max_latency_ms if self.max_response_ms is None else self.max_response_ms
+
+    @property
     def allowed_variants(self) -> tuple[tuple[int, Variant], ...]:
         """The variants that a plan may use, each with its index among all of them."""
         return tuple((index, variant) for index, variant in enumerate(self.variants) if variant.allowed)
