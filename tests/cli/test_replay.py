@@ -59,6 +59,7 @@ def test_options_of_the_trace_the_rule_and_the_limits_count(tmp_path, capsys):
     [
         ((DAY,), ("--trace", "is missing", "a day is simulated over a trace")),
         ((DAY, "--trace", TRACE), ("--request", "is missing")),
+        ((DAY, "--trace", TRACE, "--slo", "bert=50"), ("--request", "is missing")),
         ((DAY, "--request", REQUEST, "--trace", TRACE, "--find", "95"), ("--find", "is of one plan")),
         ((DAY, "--request", REQUEST, "--trace", TRACE, "--load", "2"), ("--load", "--scale")),
         (
@@ -67,6 +68,7 @@ def test_options_of_the_trace_the_rule_and_the_limits_count(tmp_path, capsys):
         ),
         ((DAY, "--request", REQUEST, "--trace", TRACE, "--rule-target", "2"), ("--rule-target", "is 2")),
         ((DAY, "--request", REQUEST, "--trace", TRACE, "--slo", "x=5"), ("--slo", "unknown model 'x'")),
+        ((DAY, "--request", REQUEST, "--trace", TRACE, "--slo", "bert=-5"), ("--slo bert", "not above 0")),
         (
             (str(EXAMPLES / "plan.json"), "--request", REQUEST, "--trace", TRACE),
             ("torchsplit.day", "plan.json"),

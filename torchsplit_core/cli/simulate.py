@@ -125,11 +125,12 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _simulate_day(options: argparse.Namespace) -> int:
-    names: set[str] = set()
-    if options.request:
-        _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-        names = {model.name for model in request.models}
-    return replay(options, _slo_limits(options.slo, names))
+    if not options.request:
+        raise InputFault(
+            "--request", "is missing, and a day does not say what it answers", "Add --request PLAN_REQUEST."
+        )
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
+    return replay(options, request, _slo_limits(options.slo, {model.name for model in request.models}))
 
 
 def _request_from_file(options: argparse.Namespace) -> SimulationRequest:

@@ -11,7 +11,7 @@ from torchsplit_core.cli.common import with_progress, write_outcome
 from torchsplit_core.cli.day.trace_options import factors_of, pairs_of
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.cli.transition import change_times, times_options
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, PlanRequest
 
 OF_A_DAY = ("trace_day", "map", "scale", "rule_target", "start_s", "drain_s")
 OF_ONE_PLAN = ("arrivals", "find", "save_request", "requests_out")
@@ -61,7 +61,7 @@ def check_replay_options(options: argparse.Namespace) -> None:
         )
 
 
-def replay(options: argparse.Namespace, limits: Mapping[str, float]) -> int:
+def replay(options: argparse.Namespace, request: PlanRequest, limits: Mapping[str, float]) -> int:
     """Simulate the day, write the outcome and print its summary; `limits`: response times by model, ms."""
     from torchsplit_core.day_plans.replay.sides import ReplaySettings
     from torchsplit_core.day_plans.replay.summary import replay_lines
@@ -70,12 +70,7 @@ def replay(options: argparse.Namespace, limits: Mapping[str, float]) -> int:
     from torchsplit_core.tables.demand_trace.trace_csv import read_demand_trace
     from torchsplit_core.values import ThresholdRule
 
-    if not options.request:
-        raise InputFault(
-            "--request", "is missing, and a day does not say what it answers", "Add --request PLAN_REQUEST."
-        )
     _, outcome = files.read_file(options.input, expected="torchsplit.day")
-    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     trace = one_day(
         read_demand_trace(read_table(options.trace), options.trace), options.trace_day, options.trace
     )

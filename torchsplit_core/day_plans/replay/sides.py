@@ -119,6 +119,8 @@ def _check(request: PlanRequest, outcome: DayOutcome, trace: DemandTrace, settin
         check_whole("--requests", settings.requests_per_model, least=LEAST_REQUESTS, most=LARGEST_REQUESTS)
     check_whole("--seed", settings.seed)
     check_number("--rule-target", settings.rule.target, positive=True)
+    for name, limit_ms in settings.limits_ms.items():
+        check_number(f"--slo {name}", limit_ms, positive=True)
     if settings.rule.target > 1:
         raise InputFault(
             "--rule-target", f"is {settings.rule.target:g}, more than a replica carries", "Give at most 1."
