@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import with_progress, write_outcome
-from torchsplit_core.cli.day.trace_options import factors_of, pairs_of
+from torchsplit_core.cli.day.trace_options import add_trace_options, factors_of, pairs_of
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.cli.transition import change_times, times_options
 from torchsplit_core.values import InputFault, PlanRequest
@@ -25,16 +25,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         help="simulate a planned day over it: time_s (seconds since a midnight, UTC), requests/s of each model",
     )
     parser.add_argument("--trace-day", type=int, metavar="N", help="of several days the N-th, from 1")
-    parser.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        metavar="COLUMN=MODEL",
-        help="a column whose model has another name",
-    )
-    parser.add_argument(
-        "--scale", action="append", default=[], metavar="F|MODEL=F", help="times the rates of the trace"
-    )
+    add_trace_options(parser)
     parser.add_argument(
         "--rule-target",
         type=float,

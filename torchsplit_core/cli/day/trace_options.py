@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from torchsplit_core.cli.arguments.numbers_by_name import numbers_by_name
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.limits import check_number
+
+
+def add_trace_options(parser: argparse.ArgumentParser) -> None:
+    """Add --map and --scale, which `pairs_of` and `factors_of` read."""
+    parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="COLUMN=MODEL",
+        help="a column whose model has another name",
+    )
+    parser.add_argument(
+        "--scale",
+        action="append",
+        default=[],
+        metavar="F|MODEL=F",
+        help="times the rates of the trace, for all models or one",
+    )
 
 
 def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import sys
 
 from torchsplit_core import files
 from torchsplit_core.cli.common import Command, Options, write_outcome
-from torchsplit_core.cli.day.trace_options import factors_of, pairs_of
+from torchsplit_core.cli.day.trace_options import add_trace_options, factors_of, pairs_of
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
 
@@ -39,20 +39,7 @@ def add_windows_command(command: Command, output: Options) -> None:
         default="largest",
         help="of a window: the largest value of all days, the p95 of its values, or both their mean and p95",
     )
-    parser.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        metavar="COLUMN=MODEL",
-        help="a column whose model has another name",
-    )
-    parser.add_argument(
-        "--scale",
-        action="append",
-        default=[],
-        metavar="F|MODEL=F",
-        help="times the rates of the trace, for all models or one",
-    )
+    add_trace_options(parser)
     parser.add_argument(
         "--slot", type=int, metavar="MIN", help="minutes between bounds (default 10, or the trace's step)"
     )
