@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torchsplit_core.day_plans.day_figures import lost_in, worst_served
 from torchsplit_core.day_plans.least_change import used_gpus
 from torchsplit_core.day_plans.window_requests import windows_of
 from torchsplit_core.planning.energy.power import RULE
+from torchsplit_core.transition.table import aligned
 from torchsplit_core.values import BothSides, DayOutcome, DayWindow, PlanOutcome, PlanRequest
 from torchsplit_core.values.day.outcome import EnergyRange
 
@@ -19,7 +20,7 @@ HEADINGS = (
 
 def day_lines(request: PlanRequest, outcome: DayOutcome) -> Iterator[str]:
     """The lines of a summary: windows, reasons where one has no plan, GPU-hours and costs, the verdict."""
-    yield from _aligned([HEADINGS, *window_rows(request, outcome)])
+    yield from aligned([HEADINGS, *window_rows(request, outcome)])
     for window in outcome.windows:
         yield from _reasons(f"window {window.name}", window.plan)
     yield from _reasons("one plan for all day", outcome.static)
@@ -118,9 +119,3 @@ def _figure(value: float | None) -> str:
 
 def _range(energy: EnergyRange | None) -> str:
     return "n/a" if energy is None else f"{energy.low:.4g} to {energy.high:.4g}"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

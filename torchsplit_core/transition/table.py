@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchsplit_core.values import ForeignTenant, ModelDuring, Tenant, Transition, TransitionStep, slice_name
 
@@ -38,13 +38,13 @@ def _lines(outcome: Transition) -> Iterator[str]:
         if mapped.plan_gpu != mapped.host_gpu:
             yield f"{mapped.plan_gpu} of the plan is {mapped.host_gpu} of the host"
     yield ""
-    yield from _aligned(
+    yield from aligned(
         [("step", "after s", "for s", "GPU", "what", "where", "who"), *step_rows(outcome.steps)], right=3
     )
     yield "after each step the host is in a legal state, and undoing the steps so far, last first, leads back"
     yield ""
     rows = [("model", "before /s", "lowest /s", "after /s", "demand /s", "model-seconds below demand")]
-    yield from _aligned([*rows, *map(_model_row, outcome.during)], right=0)
+    yield from aligned([*rows, *map(_model_row, outcome.during)])
     for warning in outcome.warnings:
         yield f"warning: {warning}"
 
@@ -84,8 +84,8 @@ def _model_row(during: ModelDuring) -> tuple[str, ...]:
     return (during.model, *texts, "n/a" if lost is None else f"{lost:.1f} (estimated)")
 
 
-def _aligned(rows: list[tuple[str, ...]], right: int) -> Iterator[str]:
-    """Columns of equal width, the first `right` of them to the right."""
+def aligned(rows: Sequence[tuple[str, ...]], right: int = 0) -> Iterator[str]:
+    """Lines of columns of equal width, the first `right` of them to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [

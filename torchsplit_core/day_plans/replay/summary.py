@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from torchsplit_core.transition.table import aligned
 from torchsplit_core.values import DayReplay, ReplayHour, ReplayModel, ReplaySide
 
 SIDE_WORDS = {"windows": "by window", "static": "one plan", "rule": "threshold rule"}
@@ -15,7 +16,7 @@ HEADINGS = (
 
 def replay_lines(replay: DayReplay) -> Iterator[str]:
     """The lines of a summary: every side and model, GPU-hours, and how it was simulated."""
-    yield from _aligned([HEADINGS, *replay_rows(replay)])
+    yield from aligned([HEADINGS, *replay_rows(replay)])
     for side in replay.sides:
         yield f"{SIDE_WORDS[side.name]}: {side_text(replay, side)}"
     yield f"{basis_text(replay)}."
@@ -95,9 +96,3 @@ def _figure(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.3%}"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
