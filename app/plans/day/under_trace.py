@@ -18,14 +18,14 @@ from torchsplit_core.jobs.job_kinds import DAY_REPLAY, DayReplayParameters
 from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, DemandTrace
-from torchsplit_core.values import DayReplay, PlanRequest, ReplayModel, ReplaySide
+from torchsplit_core.values import DayReplay, PlanRequest, ReplayModel, ReplaySide, ThresholdRule
 from torchsplit_core.workspace.store import Workspace
 
 ABOUT = (
     "The day simulated request by request over a day of the trace, changes included, beside the one plan and a rule "
     "that scales replicas by their load, as Kubernetes does."
 )
-FIRST_TARGET = 70
+FIRST_TARGET = round(100 * ThresholdRule().target)
 """Percent of utilisation that the rule keeps."""
 
 
@@ -39,7 +39,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest, trace: MappedT
         st.caption("Drop a trace above, in *From a trace of your services*, to simulate the day over it.")
     else:
         with frame.fault_boundary():
-            _ask(workspace, name, request, trace.rates)
+            _offer_start(workspace, name, request, trace.rates)
     replay: DayReplay | None = read(workspace, "day_replay", name)
     if replay is None:
         return
@@ -49,7 +49,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest, trace: MappedT
     _show(name, replay)
 
 
-def _ask(workspace: Workspace, name: str, request: PlanRequest, trace: DemandTrace) -> None:
+def _offer_start(workspace: Workspace, name: str, request: PlanRequest, trace: DemandTrace) -> None:
     days = trace.moments // (DAY_S // trace.step_s)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         day = None
@@ -66,8 +66,8 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, trace: DemandTra
         chosen = one_day(trace, day)
         check_columns(request, chosen)
         rates = {model.name: chosen.rates[model.name] for model in request.models}
-        asked = DayReplayParameters(name, chosen.first_s, chosen.step_s, rates, target / 100)
-        jobs.start(workspace, f"Simulate the day of {name}", DAY_REPLAY, asked)
+        parameters = DayReplayParameters(name, chosen.first_s, chosen.step_s, rates, target / 100)
+        jobs.start(workspace, f"Simulate the day of {name}", DAY_REPLAY, parameters)
         st.rerun(scope="app")
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, ServerPeriod
-from torchsplit_core.day_plans.replay.time_sample import ReplayPiece, SimulatedAxis, split_pieces
+from torchsplit_core.day_plans.replay.time_sample import ReplayPiece, SimulatedAxis, with_whole_pieces
 from torchsplit_core.day_plans.replay.variant_flow import QueuesOfVariant
 from torchsplit_core.simulation.changing.routed_engines import ChangingEngines, OpenEngine
 from torchsplit_core.simulation.changing.stage_line import StageLine
@@ -58,7 +58,7 @@ def model_day(day: ServedDay, name: str, trace: DemandTrace) -> ModelDay:
     ]
     moments = sorted(bounds | {moment for drain in drains for moment in drain})
     pieces = tuple(_piece(begin, end, trace, name, periods, variants) for begin, end in pairwise(moments))
-    return ModelDay(name, variants, tuple(periods), split_pieces(pieces, drains))
+    return ModelDay(name, variants, tuple(periods), with_whole_pieces(pieces, drains))
 
 
 def _piece(

@@ -109,22 +109,23 @@ def replicas_by_load(
     It begins with what the first load asks for.
     """
     first = next((load for load in loads_rps if load is not None), 0.0)
-    current = _asked(first, rate_rps, rule)
+    current = _replicas_at_target(first, rate_rps, rule)
     recent: list[tuple[float, int]] = []
     counts = []
     for number, load in enumerate(loads_rps):
         if load is not None:
             ratio = load / (current * rate_rps * rule.target)
-            asked = current if abs(ratio - 1) <= rule.tolerance + ROUNDING else _asked(load, rate_rps, rule)
+            within = abs(ratio - 1) <= rule.tolerance + ROUNDING
+            decided = current if within else _replicas_at_target(load, rate_rps, rule)
             now = number * step_s
             recent = [(then, count) for then, count in recent if then > now - rule.stabilisation_s]
-            recent.append((now, asked))
-            current = max(asked, min(current, max(count for _, count in recent)))
+            recent.append((now, decided))
+            current = max(decided, min(current, max(count for _, count in recent)))
         counts.append(current)
     return counts
 
 
-def _asked(load_rps: float, rate_rps: float, rule: ThresholdRule) -> int:
+def _replicas_at_target(load_rps: float, rate_rps: float, rule: ThresholdRule) -> int:
     return max(1, math.ceil(load_rps / (rule.target * rate_rps) - ROUNDING))
 
 
@@ -152,9 +153,9 @@ class FirstFit:
         gpu = gpu_type(kind)
         gpus: list[tuple[str, ...]] = []
         for profile in sorted(profiles, key=lambda name: -gpu.profile(name).memory_slices):
-            for number, held in enumerate(gpus):
-                if self._fits(kind, (*held, profile)):
-                    gpus[number] = (*held, profile)
+            for number, slices in enumerate(gpus):
+                if self._fits(kind, (*slices, profile)):
+                    gpus[number] = (*slices, profile)
                     break
             else:
                 gpus.append((profile,))

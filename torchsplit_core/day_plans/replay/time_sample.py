@@ -221,13 +221,13 @@ class RateOverDay:
         return self.arrival_s(moment_s, count * (1 - (np.arange(parts) + 0.5) / parts))
 
 
-def split_pieces(
-    pieces: Sequence[ReplayPiece], whole: Sequence[tuple[float, float]]
+def with_whole_pieces(
+    pieces: Sequence[ReplayPiece], stretches: Sequence[tuple[float, float]]
 ) -> tuple[ReplayPiece, ...]:
     """The pieces; those that touch one of these stretches are simulated in full."""
     return tuple(
         replace(piece, whole=True)
-        if any(begin < piece.end_s and end > piece.begin_s for begin, end in whole)
+        if any(begin < piece.end_s and end > piece.begin_s for begin, end in stretches)
         else piece
         for piece in pieces
     )
