@@ -7,8 +7,8 @@ Services: the rates are those of production services (examples/days, benchmarks/
 is a measured model of the A100 library, scaled so that its largest demand takes an equal part of the fleet. Windows are
 cut from the trace (demand: the largest of a window), every demand is a minimum, fewest GPUs. Served: of the requests of
 the trace those below the throughput of what runs, step by step, less what transitions lose. The rule is what people do:
-replicas of each model on its slice of most requests/s per memory slice, as many as keep the utilisation of the step
-before at a target (ceil, as HPA does), packed first fit; it loses nothing when it changes, which favours it.
+replicas of each model on the slice of which a full GPU serves most requests/s, as many as keep the utilisation of the
+step before at a target (ceil, as HPA does), packed first fit; it loses nothing when it changes, which favours it.
 
 To the request: the same day under the latency objectives of the published mixes, with queues, batches, steps of changes
 and replicas that take their time to start (`simulate DAY --trace`); attainment is of the whole response.
