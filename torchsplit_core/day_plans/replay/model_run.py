@@ -92,7 +92,6 @@ class _ModelDay:
         self.came_ms: list[float] = []
         self.answered: list[tuple[ServedRequests, float]] = []
         self.missing: list[tuple[Sequence[float], float]] = []
-        self.running: frozenset[str] = frozenset()
         self.drawn: tuple[int, Floats] = (-1, np.empty(0))
 
     def go(self, stretch: SampledStretch) -> None:
@@ -109,35 +108,34 @@ class _ModelDay:
         self.simulated += len(times_s)
         self.open_s += stretch.weight * stretch.length_s * piece.open_servers
         until_ms = self.now_ms + 1e3 * stretch.length_s
-        if not self.running:
+        if not piece.capacities:
             self.lost += len(times_s)
             self.missing.append((times_s.tolist(), stretch.weight))
         else:
             self._make_backlog(stretch)
             self._join(piece, times_s, self.now_ms + 1e3 * (times_s - stretch.begin_s))
         for name, flow in self.flows.items():
-            if name in self.running and piece.rate_rps >= piece.capacity_rps:
+            if name in piece.capacities and piece.rate_rps >= piece.capacity_rps:
                 flow.grows()
             self._take(flow.queues, until_ms, stretch.weight)
         self.now_ms = until_ms
 
     def _switch(self, piece: ReplayPiece, begin_s: float) -> None:
         """Requests of a variant that no longer runs move to another, and are lost where there is none."""
-        running = frozenset(piece.capacities)
+        running = piece.capacities
         stopped = [flow for name, flow in self.flows.items() if name not in running]
         for flow in stopped:
             if not flow.backlog:
                 continue
             requests, more = flow.empty()
             if running:
-                target = self.flows[max(running, key=lambda name: min(piece.capacities[name]))]
+                target = self.flows[max(running, key=lambda name: min(running[name]))]
                 target.queues.join_stage(0, [self.now_ms] * len(requests), sorted(requests))
                 target.behind[0] += more
             else:
                 self.lost += len(requests) + more
                 self.missing.append(([self.came_s[request] for request in requests], 1.0))
                 self._miss(begin_s, more)
-        self.running = running
 
     def _miss(self, moment_s: float, count: float) -> None:
         """The last so many requests before a moment get no answer."""
@@ -148,18 +146,16 @@ class _ModelDay:
     def _leave_out(self, piece: ReplayPiece, seconds: float) -> None:
         rate = piece.rate_rps or 0.0
         self.arrived += rate * seconds
-        if not self.running:
+        if not piece.capacities:
             self.lost += rate * seconds
             return
-        for name in self.running:
-            stages = piece.capacities[name]
+        for name, stages in piece.capacities.items():
             share = min(stages) / piece.capacity_rps
             self.served += self.flows[name].pass_time(rate * share, stages, seconds)
 
     def _make_backlog(self, stretch: SampledStretch) -> None:
         piece = stretch.piece
-        for name in self.running:
-            stages = piece.capacities[name]
+        for name, stages in piece.capacities.items():
             share = min(stages) / piece.capacity_rps
 
             def arrivals(newer: float, made: int, share: float = share) -> list[int]:
@@ -195,7 +191,7 @@ class _ModelDay:
     def _join(self, piece: ReplayPiece, moments_s: Floats, times_ms: Floats) -> None:
         """Arrivals join the variants that run, each with the chance of its share of what is carried."""
         requests = self._number(moments_s, times_ms)
-        names = sorted(self.running)
+        names = sorted(piece.capacities)
         if len(names) == 1:
             self.flows[names[0]].queues.join_stage(0, times_ms.tolist(), requests)
             return
