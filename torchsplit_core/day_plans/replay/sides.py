@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torchsplit_core.day_plans.replay.day_statistics import ModelLimits, model_figures
 from torchsplit_core.day_plans.replay.model_day import ModelDay, make_queues, model_day
@@ -226,27 +227,19 @@ class _Replay:
             together = min(max(together + 1, math.ceil(together / level)), MOST_TOGETHER)
 
     def _model(self, day: ServedDay, part: ModelDay, number: int, sample: tuple[float, int]) -> ReplayModel:
-        name = part.name
+        name, (level, together) = part.name, sample
+        groups = group_pieces(part.pieces, together)
+        total = self.sides * len(self.models) * self.settings.replications
         runs: list[DayRequests] = []
         for replication in range(self.settings.replications):
-            total = self.sides * len(self.models) * self.settings.replications
             self.progress(self.done / total, f"{day.name}: simulating {name}")
-            runs.append(self._run(part, sample, (self.settings.seed, number, replication)))
+            seed = (self.settings.seed, number, replication)
+            runs.append(run_model_day(groups, level, partial(make_queues, part), seed, self.trace.step_s))
             self.done += 1
         limits = ModelLimits.of(self.models[name])
         if name in self.settings.limits_ms:
             limits = replace(limits, max_response_ms=self.settings.limits_ms[name])
         return model_figures(name, limits, part.pieces, day.changes, self.trace.first_s, runs)
-
-    def _run(self, part: ModelDay, sample: tuple[float, int], seed: tuple[int, int, int]) -> DayRequests:
-        level, together = sample
-        return run_model_day(
-            group_pieces(part.pieces, together),
-            level,
-            lambda axis, rng: make_queues(part, axis, rng),
-            seed,
-            self.trace.step_s,
-        )
 
 
 def _arrivals(trace: DemandTrace, name: str) -> float:
