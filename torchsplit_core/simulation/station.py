@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from torchsplit_core.simulation.time_base import Instants, TimeBase, as_fraction
 from torchsplit_core.values import Server, Service
 
-Factors = Sequence[float] | None
+
+class BatchFactors(Protocol):
+    """A factor by the number of a batch: a list, or one that is drawn as it is asked for."""
+
+    def __getitem__(self, batch: int, /) -> float: ...
+
+
+Factors = BatchFactors | None
 """Factors on the mean time of the first, second, … batch of a stage; None means 1."""
 
 PaceFunction = Callable[[Any], float]
@@ -98,7 +105,7 @@ def make_station(
     return Station(entry, server.count, server.max_batch, wait, durations, factors, pace)
 
 
-def draw_factors(service: Service, batches: int, rng: np.random.Generator) -> Factors:
+def draw_factors(service: Service, batches: int, rng: np.random.Generator) -> list[float] | None:
     """A factor of mean 1 for each batch; None for a service that does not vary."""
     if service.kind == "exponential":
         return list(map(float, rng.standard_exponential(batches)))

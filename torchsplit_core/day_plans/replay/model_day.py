@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 
@@ -142,7 +141,7 @@ def _stage(
             drawn: DrawnFactors | None = None
             if server.service.kind != "deterministic":
                 drawn = factors.setdefault(server.service, DrawnFactors(server.service, rng))
-            station = make_station(place, server, TimeBase(), cast("Sequence[float] | None", drawn))
+            station = make_station(place, server, TimeBase(), drawn)
             stations.append(OpenStation(station, axis.to_ms(period.begin_s), axis.to_ms(period.end_s)))
     return StageQueue(stations)
 

@@ -30,7 +30,7 @@ class DrawnFactors:
         self.service, self.rng = service, rng
         self.factors: list[float] = []
 
-    def __getitem__(self, batch: int) -> float:
+    def __getitem__(self, batch: int, /) -> float:
         while batch >= len(self.factors):
             self.factors += draw_factors(self.service, DRAWS, self.rng) or [1.0] * DRAWS
         return self.factors[batch]
