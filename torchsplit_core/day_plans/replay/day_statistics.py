@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.day_plans.replay.model_run import DayRequests
-from torchsplit_core.day_plans.replay.time_sample import ReplayPiece
+from torchsplit_core.day_plans.replay.time_sample import HOUR_S, ReplayPiece
 from torchsplit_core.simulation.output_statistics import PERCENTILES, half_width, mean
 from torchsplit_core.values import PlanModel
 from torchsplit_core.values.day.replay import ReplayHour, ReplayModel, ReplayShares, ReplayTimes
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)

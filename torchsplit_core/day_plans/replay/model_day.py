@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from torchsplit_core.day_plans.replay.server_periods import ServedDay, ServerPeriod
-from torchsplit_core.day_plans.replay.time_sample import ReplayPiece, SimulatedAxis, with_whole_pieces
+from torchsplit_core.day_plans.replay.time_sample import HOUR_S, ReplayPiece, SimulatedAxis, with_whole_pieces
 from torchsplit_core.day_plans.replay.variant_flow import QueuesOfVariant
 from torchsplit_core.simulation.changing.routed_engines import ChangingEngines, OpenEngine
 from torchsplit_core.simulation.changing.stage_line import StageLine
@@ -22,7 +22,6 @@ from torchsplit_core.simulation.time_base import TimeBase
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, DemandTrace
 from torchsplit_core.values import EngineServer, PoissonArrivals, Server, Service, SimulatedModel
 
-HOUR_S = 3600
 ROUNDS, MOST_AT_ONCE = 8, 2000
 """Requests that are there at once, times the sequences of an engine, where its capacity is taken."""
 TOKENS_AT_A_TIME = 4096

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torchsplit_core.tables.demand_trace.trace_csv import DAY_S, Rate
 
 Floats = NDArray[np.float64]
+HOUR_S = 3600
 STRATUM_S = 150.0
 """A piece that is not simulated whole has a part in each so many seconds, if it is short in up to four of them, of at
 least the next."""
