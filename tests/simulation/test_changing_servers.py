@@ -170,6 +170,12 @@ def test_an_engine_that_closes_gives_back_what_waits_and_cuts_off_what_runs_on()
     assert sorted(before.requests + drained.requests + cut + after.requests) == list(range(60))
 
 
+def test_a_request_at_the_instant_at_which_an_engine_opens_goes_to_it():
+    changing = pool(OpenEngine(ENGINE, open_ms=1.0))
+    changing.join_stage(0, [1.0 - 5e-10], [7])
+    assert changing.advance(np.inf).requests == [7]
+
+
 def test_without_an_open_engine_requests_wait_and_can_be_taken():
     changing = pool(OpenEngine(ENGINE, open_ms=500.0, close_ms=800.0))
     changing.join_stage(0, [900.0, 901.0], [7, 9])

@@ -8,6 +8,7 @@ has not begun, works on what has, and after `drain_ms` cuts off the rest, which 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class ChangingEngines:
             if math.isfinite(tick)
         }
         self._changes: deque[float] = deque(sorted(moments))
+        # By number, in order: a router goes through those that are open, of the many of a day.
+        self._open = [number for number, item in enumerate(self._engines) if item.open_tick == -math.inf]
         self._coming: deque[tuple[int, int]] = deque()
         self._router: deque[int] = deque()
         self._ends: list[tuple[int, int]] = []
@@ -181,8 +184,11 @@ class ChangingEngines:
         self._done += done
 
     def _change(self, moment: float) -> None:
-        for item in self._engines:
+        for number, item in enumerate(self._engines):
+            if item.open_tick == moment:
+                insort(self._open, number)
             if item.close_tick == moment:
+                self._open.remove(number)
                 self._router.extend(self._take_unbegun(item))
             if item.cut_tick == moment and item.joined:
                 self._cut += sorted(item.joined)
@@ -193,9 +199,10 @@ class ChangingEngines:
     def _route(self, place: int, moment: int, begins: dict[int, int]) -> None:
         chosen = -1
         least = math.inf
-        for number, item in enumerate(self._engines):
-            if item.open_tick <= moment < item.close_tick and item.engine.load < least:
-                chosen, least = number, item.engine.load
+        for number in self._open:
+            load = self._engines[number].engine.load
+            if load < least:
+                chosen, least = number, load
         if chosen < 0:
             self._router.append(place)
             return
