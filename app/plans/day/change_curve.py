@@ -9,10 +9,10 @@ import streamlit as st
 
 from app.charts.day import saved_against_lost
 from app.components import saving
+from app.plans.day import running_job
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import DAY_CURVE, RequestParameters
-from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
@@ -23,9 +23,8 @@ ABOUT = "The day under ever looser limits: what is saved against one plan, and w
 def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     """The newest curve of the request as it stands, and the button that makes one."""
     st.header("What changing saves and loses", anchor=False)
-    running = jobs.running(workspace, (DAY_CURVE,), name)
-    if running:
-        st.fragment(_wait, run_every=1.0)(workspace, name)
+    if jobs.running(workspace, (DAY_CURVE,), name):
+        running_job.render(workspace, name, DAY_CURVE, "day-curve-stop")
         return
     done = jobs.newest(workspace, DAY_CURVE, name)
     result = (done.result or {}) if done is not None and done.state == "done" else {}
@@ -36,17 +35,6 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     if st.button("Plan with fewer changes", key="day-curve-start"):
         with frame.fault_boundary():
             jobs.start(workspace, f"Days of {name} with fewer changes", DAY_CURVE, RequestParameters(name))
-            st.rerun(scope="app")
-
-
-def _wait(workspace: Workspace, name: str) -> None:
-    with frame.fault_boundary():
-        running = jobs.running(workspace, (DAY_CURVE,), name)
-        if not running:
-            st.rerun(scope="app")
-        st.progress(running[0].share, text=escape_markdown(running[0].message))
-        if st.button("Stop", key="day-curve-stop"):
-            jobs.end(workspace, (DAY_CURVE,), name)
             st.rerun(scope="app")
 
 

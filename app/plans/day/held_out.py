@@ -9,10 +9,11 @@ import streamlit as st
 
 from app.charts.day import shares_held
 from app.components import saving
+from app.plans.day import running_job
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import HELD_OUT, RequestParameters
-from torchsplit_core.pictures.numbers import counted, escape_markdown, percent
+from torchsplit_core.pictures.numbers import counted, percent
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
@@ -31,7 +32,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
         st.caption(TOO_FEW)
         return
     if jobs.running(workspace, (HELD_OUT,), name):
-        st.fragment(_wait, run_every=1.0)(workspace, name)
+        running_job.render(workspace, name, HELD_OUT, "day-held-out-stop")
         return
     done = jobs.newest(workspace, HELD_OUT, name)
     result = (done.result or {}) if done is not None and done.state == "done" else {}
@@ -42,17 +43,6 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     if st.button("Judge by samples held out", key="day-held-out-start"):
         with frame.fault_boundary():
             jobs.start(workspace, f"Samples of {name} held out", HELD_OUT, RequestParameters(name))
-            st.rerun(scope="app")
-
-
-def _wait(workspace: Workspace, name: str) -> None:
-    with frame.fault_boundary():
-        running = jobs.running(workspace, (HELD_OUT,), name)
-        if not running:
-            st.rerun(scope="app")
-        st.progress(running[0].share, text=escape_markdown(running[0].message))
-        if st.button("Stop", key="day-held-out-stop"):
-            jobs.end(workspace, (HELD_OUT,), name)
             st.rerun(scope="app")
 
 

@@ -13,7 +13,16 @@ import streamlit as st
 from app.charts.day import DayStretch, gpus_over_day
 from app.components import saving
 from app.plans import slice_map
-from app.plans.day import change_curve, costs, demand_input, samples, trace_input, under_trace, window_table
+from app.plans.day import (
+    change_curve,
+    costs,
+    demand_input,
+    running_job,
+    samples,
+    trace_input,
+    under_trace,
+    window_table,
+)
 from app.plans.model_table import models_table
 from app.session import scenario
 from app.session.workspace import read
@@ -60,7 +69,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     with st.container(border=True, key="day-ask"):
         trace = _ask(workspace, name, request, working)
     if working:
-        st.fragment(_wait, run_every=1.0)(workspace, name)
+        running_job.render(workspace, name, DAY)
     _outcome(workspace, name, request, working, trace)
     with st.container(border=True, key="day-samples-ask"):
         sampled = samples.render(workspace, name, request, trace)
@@ -177,14 +186,6 @@ def _store(workspace: Workspace, name: str, request: PlanRequest, changed: PlanR
     if plan is not None and named_results.plan_is_current(request, plan) and not reads_samples:
         # A plan is for the demands alone: neither windows nor samples change it, so it answers the request as before.
         workspace.put("plan", name, with_costs(changed, replace(plan, request_sha256=request_hash(changed))))
-
-
-def _wait(workspace: Workspace, name: str) -> None:
-    with frame.fault_boundary():
-        running = jobs.running(workspace, (DAY,), name)
-        if not running:
-            st.rerun(scope="app")
-        st.progress(running[0].share, text=escape_markdown(running[0].message))
 
 
 def _results(workspace: Workspace, name: str, request: PlanRequest, outcome: DayOutcome) -> None:

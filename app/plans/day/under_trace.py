@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.charts.day import ResponseLine, p95_by_hour
 from app.components import saving
+from app.plans.day import running_job
 from app.plans.day.trace_input import MappedTrace
 from app.session.workspace import read
 from app.shell import frame, widgets
@@ -34,7 +35,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest, trace: MappedT
     st.header("Under the trace", anchor=False)
     st.caption(ABOUT)
     if jobs.running(workspace, (DAY_REPLAY,), name):
-        st.fragment(_wait, run_every=1.0)(workspace, name)
+        running_job.render(workspace, name, DAY_REPLAY, "day-replay-stop")
     elif trace is None:
         st.caption("Drop a trace above, in *From a trace of your services*, to simulate the day over it.")
     else:
@@ -69,17 +70,6 @@ def _offer_start(workspace: Workspace, name: str, request: PlanRequest, trace: D
         parameters = DayReplayParameters(name, chosen.first_s, chosen.step_s, rates, target / 100)
         jobs.start(workspace, f"Simulate the day of {name}", DAY_REPLAY, parameters)
         st.rerun(scope="app")
-
-
-def _wait(workspace: Workspace, name: str) -> None:
-    with frame.fault_boundary():
-        running = jobs.running(workspace, (DAY_REPLAY,), name)
-        if not running:
-            st.rerun(scope="app")
-        st.progress(running[0].share, text=escape_markdown(running[0].message))
-        if st.button("Stop", key="day-replay-stop"):
-            jobs.end(workspace, (DAY_REPLAY,), name)
-            st.rerun(scope="app")
 
 
 def _show(name: str, replay: DayReplay) -> None:
