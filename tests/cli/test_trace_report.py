@@ -55,6 +55,11 @@ def test_json_of_standard_input(monkeypatch, capsys):
     assert report["critical_path"] == [f"{number:016x}" for number in (1, 2, 3)]
 
 
+def test_a_report_that_cannot_be_written_is_a_message(file, capsys):
+    assert main(["trace-report", str(file), "-o", "/proc/report.txt"]) == 2
+    assert "/proc/report.txt: cannot be written: " in capsys.readouterr().err
+
+
 def test_a_limit_of_lines_and_a_file_for_the_report(file, tmp_path):
     out = tmp_path / "report.txt"
     assert main(["trace-report", str(file), "--most", "1", "-o", str(out)]) == 0

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core import files
 from torchsplit_core.cli.common import Command, Options
 from torchsplit_core.files.contract import STANDARD_STREAM, origin_of, standard_input
 from torchsplit_core.values import InputFault
@@ -52,7 +53,7 @@ def _trace_report(options: argparse.Namespace) -> int:
         print(f"note: {note}", file=sys.stderr)
     text = json.dumps(as_json(tree), indent=2) if options.json else "\n".join(text_lines(tree, options.most))
     if options.output:
-        Path(options.output).write_text(text + "\n", encoding="utf-8")
+        files.replace_file(Path(options.output), text + "\n")
     else:
         print(text)
     return 0
