@@ -23,7 +23,9 @@ def test_a_plan_is_priced_by_a_file_and_says_of_when(tmp_path, capsys, kind):
     assert main(arguments) == 0
     errors = capsys.readouterr().err
     assert f"note: A100-80GB: 1.5 EUR an hour, price of 2026-01-02 from {path}, " in errors
-    assert "days old" in errors
+    assert (
+        "days old" in errors and f"priced by {path}, so this answers the request with these costs" in errors
+    )
     plan, request = read_file(out)[1], read_file(saved)[1]
     assert plan.cost_per_hour == 1.5 * sum(gpu.used for gpu in plan.gpus)
     assert {(entry.cost, entry.cost_date) for entry in request.gpus} == {(1.5, "2026-01-02")}

@@ -209,7 +209,12 @@ def _plan(options: argparse.Namespace) -> int:
     request = _apply_time_limit(
         _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
     )
-    request = with_prices_option(with_current(request, options), options)
+    request = with_current(request, options)
+    unpriced, request = request, with_prices_option(request, options)
+    if request != unpriced:
+        print(
+            f"note: priced by {options.prices}, so this answers the request with these costs", file=sys.stderr
+        )
     if options.max_touched is not None:
         limit = options.max_touched
         print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)
