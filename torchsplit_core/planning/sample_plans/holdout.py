@@ -67,23 +67,23 @@ def held_out_curve(
     the objective there is no largest share. Raises InputFault for fewer than two samples, and as the planner does.
     """
     half = planned_samples(request)
-    asked = [_with_share(half, share) for share in sorted(set(shares))]
+    questions = [_with_share(half, share) for share in sorted(set(shares))]
     if not has_penalties(request.objective):
-        asked.append(replace(half, objective=replace(half.objective, kind="attainment", attainment=None)))
-    seconds = request.solver.time_limit_s / len({required_samples(question) for question in asked})
+        questions.append(replace(half, objective=replace(half.objective, kind="attainment", attainment=None)))
+    seconds = request.solver.time_limit_s / len({required_samples(question) for question in questions})
     plans: dict[int | None, PlanOutcome] = {}
+    count = sample_count(of_samples(request, HELD_OUT))
     points = []
-    for number, question in enumerate(asked):
-        begun = number / len(asked)
+    for number, question in enumerate(questions):
+        begun = number / len(questions)
 
         def report(part: float, message: str, begun: float = begun) -> None:
-            progress(begun + part / len(asked), message)
+            progress(begun + part / len(questions), message)
 
         key = required_samples(question)
         if key not in plans:
             limited = replace(question, solver=replace(question.solver, time_limit_s=seconds))
             plans[key] = planner(limited, report)
-        count = sample_count(of_samples(request, HELD_OUT))
         held = held_of_others(request, plans[key])[0] if plans[key].gpus else None
         points.append(HeldOutPoint(question.objective.attainment, plans[key], held, count))
     return tuple(points)
