@@ -92,7 +92,7 @@ def _save(workspace: Workspace, table: PriceTable) -> None:
 
 def read_dropped(data: bytes, name: str) -> PriceTable:
     """The table of a file. Raises InputFault."""
-    if not name.endswith(".json"):
+    if not name.lower().endswith(".json"):
         return read_price_csv(decode(data, name), name)
     _, value = read_contract(data, name)
     if not isinstance(value, PriceTable):

@@ -56,7 +56,8 @@ def test_the_page_stores_what_was_typed_and_refuses_what_is_none(page, filled, m
 
 
 def test_a_table_comes_as_a_file_and_goes_with_the_archive(filled, tmp_path):
-    assert price_table.read_dropped(write_text(TABLE).encode(), "prices.json") == TABLE
+    for name in ("prices.json", "PRICES.JSON"):
+        assert price_table.read_dropped(write_text(TABLE).encode(), name) == TABLE
     csv = b"gpu_type,per_hour,currency,date,source\nA100-80GB,1.5,EUR,2026-01-02,our contract\n"
     assert price_table.read_dropped(csv, "prices.csv") == TABLE
     with pytest.raises(InputFault, match="is no table of prices"):
