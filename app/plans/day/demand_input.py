@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 import streamlit as st
@@ -31,7 +30,7 @@ def render(name: str, request: PlanRequest) -> list[Row]:
         for model in request.models
     }
     edited = st.data_editor(
-        pd.DataFrame(begun), key=f"day-windows {name} {state} {number}", num_rows="dynamic", hide_index=True,
+        pd.DataFrame(begun), key=f"day-windows {state} {number}", num_rows="dynamic", hide_index=True,
         column_config=config, width="stretch",
     )  # fmt: skip
     rows = [{str(key): cell for key, cell in row.items()} for row in edited.to_dict("records")]
@@ -46,7 +45,9 @@ def render(name: str, request: PlanRequest) -> list[Row]:
     return rows
 
 
-def _bars(name: str, request: PlanRequest, rows: list[Row], redraw: Any) -> None:
+def _bars(
+    name: str, request: PlanRequest, rows: list[Row], redraw: Callable[[Mapping[int, float], str], None]
+) -> None:
     if not 1 <= len(rows) <= MOST_BARS:
         return
     models = [model.name for model in request.models]

@@ -46,12 +46,12 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
             st.rerun(scope="app")
 
 
-def _show(name: str, points: Sequence[Mapping[str, Any]], asked: float | None) -> None:
+def _show(name: str, points: Sequence[Mapping[str, Any]], share: float | None) -> None:
     known = [point for point in points if point["held"] is not None]
-    chosen = next((point for point in known if asked is not None and point["asked"] == asked), None)
+    chosen = next((point for point in known if share is not None and point["asked"] == share), None)
     if chosen is not None:
         st.markdown(
-            f"**The share of this scenario, {share_words(asked)}, is worth {_part(chosen, 'held', 'held_out')} "
+            f"**The share of this scenario, {share_words(share)}, is worth {_part(chosen, 'held', 'held_out')} "
             "of samples that planning did not see.**"
         )
     if len({point["gpus"] for point in known}) > 1:

@@ -52,10 +52,10 @@ def _day_of(workspace: Workspace, name: str, request: PlanRequest | None) -> Day
     """The scenario's planned day and its simulation over a trace, where they are of the request as it stands."""
     day: DayOutcome | None = read(workspace, "day", name)
     replay: DayReplay | None = read(workspace, "day_replay", name)
-    asked = None if request is None else request_hash(request)
+    fingerprint = None if request is None else request_hash(request)
     return (
-        day if day is not None and day.request_sha256 == asked else None,
-        replay if replay is not None and replay.request_sha256 == asked else None,
+        day if day is not None and day.request_sha256 == fingerprint else None,
+        replay if replay is not None and replay.request_sha256 == fingerprint else None,
     )
 
 
