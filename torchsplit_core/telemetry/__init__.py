@@ -1,4 +1,6 @@
-"""OpenTelemetry spans of TorchSplit's work, written to files or sent to a collector; off unless the environment asks.
+"""OpenTelemetry spans of TorchSplit's work, written to files or sent to a collector.
+
+Off unless the environment asks; jobs of the dashboard write a file of their own unless it says off.
 
 `with span(schema.PROFILE_POINT, model="bert", batch_size=4) as point: ...; point.set(p50_ms=1.2)`.
 `schema` has names and units, docs/reference/telemetry.md the full description.

@@ -74,7 +74,7 @@ def read_spans(path: Path) -> tuple[SpanRecord, ...]:
         raise InputFault(
             str(path), f"cannot be read: {system_reason(error)}", "Give a file of spans or its folder."
         ) from error
-    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)))
+    return by_start(spans)
 
 
 def read_trace(path: Path) -> tuple[tuple[SpanRecord, ...], tuple[str, ...]]:
@@ -100,7 +100,7 @@ def read_trace(path: Path) -> tuple[tuple[SpanRecord, ...], tuple[str, ...]]:
         raise InputFault(
             str(path), f"cannot be read: {reason}", "Give a file of spans or its folder."
         ) from error
-    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns))), tuple(notes)
+    return by_start(spans), tuple(notes)
 
 
 def parse_trace(
@@ -117,7 +117,12 @@ def parse_trace(
     cut = bool(lines) and not lines[-1].endswith((b"\n", b"\r")) and not _is_json(lines[-1])
     spans = _spans_of_lines(lines[:-1] if cut else lines, origin)
     notes = (f"{origin}: the last line is cut off, as by a kill; its spans are missing",) if cut else ()
-    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns))), notes
+    return by_start(spans), notes
+
+
+def by_start(spans: Iterable[SpanRecord]) -> tuple[SpanRecord, ...]:
+    """The spans in the order of their starts; of those that begin together the longest first, as a parent is."""
+    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)))
 
 
 def _is_json(line: bytes) -> bool:

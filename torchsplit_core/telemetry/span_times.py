@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.telemetry.schema import PREFIX
-from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, summary
+from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, by_start, summary
 
 _NS_PER_MS = 1e6
 _Key = tuple[str, str]
@@ -75,7 +75,7 @@ def span_tree(spans: Iterable[SpanRecord], notes: Sequence[str] = ()) -> SpanTre
     """The tree of spans as `read_trace` gives them; its `notes` come first."""
     by_key: dict[_Key, SpanRecord] = {}
     repeated = 0
-    for span in sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)):
+    for span in by_start(spans):
         if (key := (span.trace_id, span.span_id)) in by_key:
             repeated += 1
         else:
