@@ -379,6 +379,24 @@ def test_the_energy_of_a_day_is_of_both_sides_and_a_false_one_is_refused():
     assert workflow.plan_day(replace(hosts, models=(small,))).energy_kwh_per_day is None
 
 
+def test_the_energy_of_one_side_is_known_where_only_the_other_uses_cores_of_a_host():
+    def on_either(name, day, night):
+        model = with_windows(simple(name, {"1g.6gb": 10.0}, demand_rps=10.0), (day, day), (night, night))
+        stage = model.variants[0].stages[0]
+        points = (*stage.points, replace(stage.points[0], gpu_type="CPU", profile="2c"))
+        return replace(model, variants=(replace(model.variants[0], stages=(replace(stage, points=points),)),))
+
+    models = (on_either("a", 29.0, 5.0), on_either("b", 5.0, 29.0))
+    request = on_a30(models[0], objective=Objective("min_gpus"))
+    request = replace(request, models=models, gpus=(FleetEntry("A30-24GB"), FleetEntry("CPU-4c")))
+    outcome = workflow.plan_day(request)
+    # Either window fits on the A30; both peaks at once take the cores besides.
+    assert {gpu.type for gpu in outcome.static.gpus if gpu.used} == {"A30-24GB", "CPU-4c"}
+    energy = outcome.energy_kwh_per_day
+    assert energy.static is None and energy.windows.high == pytest.approx(24 * 0.165)
+    assert list(day_faults(request, outcome)) == []
+
+
 def test_a_day_says_that_it_takes_no_notice_of_samples():
     model = with_windows(simple("a", RATES, demand_rps=10.0), (10.0, None), (40.0, None))
     assert workflow.plan_day(on_a30(model)).warnings == ()

@@ -121,11 +121,14 @@ def _energy_faults(
         ("windows", energy.windows, plans),
         ("static", energy.static, [outcome.static] * len(plans)),
     ):
+        if claimed is None:
+            # Its plans may use what has no limit: the cores of a host.
+            continue
         limits = [[peaks(gpu.type).tdp_w or 0.0 for gpu in plan.gpus if gpu.used] for plan in side]
         most = math.fsum(
             math.fsum(watts) * length / 1000 for watts, length in zip(limits, hours, strict=True)
         )
-        if claimed is not None and not (_same(claimed.high, most) and 0 <= claimed.low <= claimed.high):
+        if not (_same(claimed.high, most) and 0 <= claimed.low <= claimed.high):
             yield f"claims {claimed.low} to {claimed.high} kWh a day ({name}), and the limits of its cards are {most}"
 
 
