@@ -1,5 +1,7 @@
 """`--prices`: a table of prices from a file prices the GPUs that have none."""
 
+import io
+
 import pytest
 
 from tests.support.paths import EXAMPLES
@@ -36,6 +38,13 @@ def test_examples_and_types_without_a_price_fill_nothing_in(tmp_path, capsys):
     assert main(["plan", REQUEST, "--prices", str(EXAMPLES / "prices.json"), "-o", str(out)]) == 0
     assert "has no price of A100-80GB, so none is filled in" in capsys.readouterr().err
     assert read_file(out)[1].cost_per_hour is None
+
+
+@pytest.mark.parametrize("text", ["gpu_type,per_hour,currency,date\nX,1,EUR,2026-01-02\n", "{"])
+def test_standard_input_has_its_name(monkeypatch, capsys, text):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["plan", REQUEST, "--prices", "-"]) == 2
+    assert "torchsplit: standard input: " in capsys.readouterr().err
 
 
 def test_a_table_that_is_none_ends_with_2(tmp_path, capsys):

@@ -41,6 +41,7 @@ from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_pr
 from torchsplit_core.cli.day.over_windows import check_day_options, plan_over_windows
 from torchsplit_core.cli.llm.request_llms import add_llm_options, llm_models
 from torchsplit_core.cli.transition import times_options
+from torchsplit_core.files.contract import origin_of
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
@@ -213,7 +214,8 @@ def _plan(options: argparse.Namespace) -> int:
     unpriced, request = request, with_prices_option(request, options)
     if request != unpriced:
         print(
-            f"note: priced by {options.prices}, so this answers the request with these costs", file=sys.stderr
+            f"note: priced by {origin_of(options.prices)}, so this answers the request with these costs",
+            file=sys.stderr,
         )
     if options.max_touched is not None:
         limit = options.max_touched
