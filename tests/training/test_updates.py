@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from tests.support.training.plain_loop import Recipe, run_around, run_into_nan, run_plain, run_without_step
 from tests.support.training.runs import client_file, events, losses, run, strategy
+from torchsplit_core.cli.training.update_options import add_update_options, update_options
 from torchsplit_core.training import RunFolder, schedule_of
 from torchsplit_core.training.updates.schedules import length_warning, pack, schedule_steps, unpack
 from torchsplit_core.values import InputFault
@@ -190,6 +192,20 @@ def test_what_a_named_schedule_gives() -> None:
 def test_bad_options_of_an_update(given: dict[str, object], words: str) -> None:
     with pytest.raises(InputFault, match=words):
         UpdateOptions(**given)
+
+
+def test_the_command_s_options_of_an_update_all_arrive() -> None:
+    parser = ArgumentParser()
+    add_update_options(parser)
+    options = [
+        "--clip-norm=0.5",
+        "--schedule=linear",
+        "--warmup-steps=2",
+        "--schedule-steps=9",
+        "--accumulate=4",
+    ]
+    assert update_options(parser.parse_args(options)) == UpdateOptions(0.5, "linear", 2, 9, 4)
+    assert update_options(parser.parse_args([])) == UpdateOptions()
 
 
 def test_a_packed_state_is_plain_values_or_refused() -> None:

@@ -56,7 +56,9 @@ def add_update_options(parser: argparse.ArgumentParser) -> None:
 
 def update_options(options: argparse.Namespace) -> UpdateOptions:
     """What these options ask for. Raises InputFault."""
-    return UpdateOptions(options.clip_norm, options.schedule, options.warmup_steps, options.schedule_steps)
+    return UpdateOptions(
+        options.clip_norm, options.schedule, options.warmup_steps, options.schedule_steps, options.accumulate
+    )
 
 
 def validation_options(options: argparse.Namespace) -> ValidationOptions:
