@@ -35,7 +35,10 @@ EXCHANGES = {
     "DDP's defaults": CommunicationRequest(hook="ddp"),
 }
 NO_SCHEDULE = "None"
-LABELS = {"--warmup-steps": "Warm-up steps", "--clip-norm": "Clip norm", "--best": "Keep the best by"}
+LABELS = {
+    "--warmup-steps": "Warm-up steps", "--clip-norm": "Clip norm", "--validate-every": "Validate every",
+    "--best": "Keep the best by",
+}  # fmt: skip
 """Fields of the form by the options of the command line."""
 SHARDS = ("none", "zero1", "zero2", "fsdp")
 OPTIMIZERS = ("adamw", "sgd")
@@ -181,7 +184,8 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
     below_update = st.container()
     beside = {
         "--processes": below_processes, "--shares": below_shares, "--balance": below_shares,
-        "--warmup-steps": below_update, "--clip-norm": below_update, "--best": below_update,
+        "--warmup-steps": below_update, "--clip-norm": below_update, "--validate-every": below_update,
+        "--best": below_update,
     }  # fmt: skip
     try:
         return parse_settings(workspace, form)

@@ -171,6 +171,7 @@ def test_stages_are_not_measured_while_they_train(tmp_path: Path) -> None:
     source = client_file(tmp_path, held_out=4)
     with pytest.raises(InputFault, match="--validate-every: is 2, but the strategy has 2 stages"):
         run(source, tmp_path / "run", strategy(micro_batch=4, pipeline=2), 2, validation=EVERY_2)
+    assert not (tmp_path / "run").exists(), "refused before any process starts"
 
 
 @pytest.mark.parametrize(

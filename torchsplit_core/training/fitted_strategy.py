@@ -120,13 +120,20 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
     """Raises InputFault for shares that do not match the data ranks, a balance that cannot be measured, activations of
-    stages that are to be offloaded, and an exchange that the strategy does not make."""
+    stages that are to be offloaded, stages that are to be measured, and an exchange that the strategy does not make."""
     check_shares(options.shares or strategy.shares, strategy.choices.data)
     if options.offload_activations and strategy.choices.pipeline > 1:
         raise InputFault(
             "--offload-activations",
             f"is given, but the strategy has {strategy.choices.pipeline} stages, each a part of a traced model",
             "Leave it out, or fix pipeline to 1.",
+        )
+    if options.validation.every is not None and strategy.choices.pipeline > 1:
+        raise InputFault(
+            "--validate-every",
+            f"is {options.validation.every}, but the strategy has {strategy.choices.pipeline} stages, traced in "
+            "training mode",
+            "Leave it out: the end of the run is measured all the same. Or fix pipeline to 1.",
         )
     if options.balance:
         check_balance(strategy)

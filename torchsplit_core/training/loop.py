@@ -253,21 +253,17 @@ class TrainingRun:
         )
 
     def _make_validator(self, held_out: HeldOut) -> Validator:
-        """What measures the run. Raises InputFault for a pipeline."""
-        choices, options = self.strategy.choices, self.options.validation
-        if self.pipeline:
-            raise InputFault(
-                "--validate-every",
-                f"is {options.every}, but the strategy has {choices.pipeline} stages, traced in training mode",
-                "Leave it out: the end of the run is measured all the same. Or fix pipeline to 1.",
-            )
+        """What measures the run, whose model is no pipeline."""
+        choices = self.strategy.choices
         evaluator = Evaluator(
             held_out, data_rank(choices, self.rank), choices.data, self._group, self.device,
             divided=self.world_size > 1 and not isinstance(self.model, nn.parallel.DistributedDataParallel),
             context=self._context,
             heartbeat=lambda: self._heartbeat("validation", self.step),
         )  # fmt: skip
-        return Validator(evaluator, options, self.checkpoints, self.folder, self.name, self._log_event)
+        return Validator(
+            evaluator, self.options.validation, self.checkpoints, self.folder, self.name, self._log_event
+        )
 
     def train(self, loss_of: Loss) -> None:
         """Train to the last step, or to a step at which blocks move (`repartition`).
