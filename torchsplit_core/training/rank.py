@@ -24,7 +24,7 @@ from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.model_source import foreign_code, load_trainable, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
-from torchsplit_core.training.feeding.choice import is_stream
+from torchsplit_core.training.feeding.choice import steps_of_pass
 from torchsplit_core.training.held_out.evaluation import held_out_of_client
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_launch
@@ -32,7 +32,6 @@ from torchsplit_core.training.parallelize import data_rank
 from torchsplit_core.training.process_group import Address, join_process_group
 from torchsplit_core.training.rebalance.overrides import fit_attempt
 from torchsplit_core.training.run_folder import RunFolder
-from torchsplit_core.training.sampling import steps_per_epoch
 from torchsplit_core.training.validation import can_validate
 from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -114,8 +113,9 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
     scheduler = None
     if hasattr(client, "get_scheduler") and options.update.schedule is None:
         steps = folder.facts().get("schedule_steps") or options.steps
+        steps = steps or steps_of_pass(loader, strategy.job.global_batch)
         with foreign_code("get_scheduler()"):
-            scheduler = client.get_scheduler(optimizer, steps or _steps_per_epoch(loader, strategy))
+            scheduler = client.get_scheduler(optimizer, steps)
     held_out = None
     if options.validation.every is not None:
         held_out = held_out_of_client(client, strategy.choices.micro_batch)
@@ -165,15 +165,6 @@ def _loader_of(client: TrainClient, strategy: RunStrategy, options: RunOptions) 
     return DataLoader(
         data, sampler=sampler(data), num_workers=options.workers, multiprocessing_context=context
     )
-
-
-def _steps_per_epoch(loader: DataLoader[Any], strategy: RunStrategy) -> int:
-    """Steps that take every sample once. Raises InputFault if the data has no length."""
-    if is_stream(loader):
-        raise InputFault(
-            "--steps", "is missing, and the data has no length", "Give the step at which the run ends."
-        )
-    return steps_per_epoch(len(loader.dataset), strategy.job.global_batch)
 
 
 def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:

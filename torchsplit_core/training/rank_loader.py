@@ -33,6 +33,16 @@ class MicroBatch:
     last: bool
 
 
+def check_numbered(data: Any, where: str, remedy: str) -> None:
+    """Raises InputFault for a dataset without numbers or a length, with this remedy, and for one without samples."""
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise InputFault(
+            where, f"is a {type(data).__name__} without a length or without samples by number", remedy
+        )
+    if not len(data):
+        raise InputFault(where, "has no samples", "Give at least one.")
+
+
 class RankBatches:
     """The batches of data-parallel rank `rank` of `ranks`, divided by `shares` (empty: equally).
 
@@ -45,14 +55,11 @@ class RankBatches:
         shares: Sequence[float], seed: int,
     ) -> None:  # fmt: skip
         data: Any = loader.dataset
-        if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
-            raise InputFault(
-                "the data",
-                f"is a {type(data).__name__} without a length or without samples by number",
-                "Give a dataset with __len__ and __getitem__, or to a loop of your own an IterableDataset.",
-            )
-        if not len(data):
-            raise InputFault("the data", "has no samples", "Give at least one.")
+        check_numbered(
+            data,
+            "the data",
+            "Give a dataset with __len__ and __getitem__, or to a loop of your own an IterableDataset.",
+        )
         self.data, self.collate, self.samples = data, loader.collate_fn, len(data)
         self.global_batch, self.micro_batch = global_batch, micro_batch
         self.rank, self.ranks, self.shares = rank, ranks, tuple(shares)

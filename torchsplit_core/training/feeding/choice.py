@@ -7,11 +7,12 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
-from torchsplit_core.training.feeding.stream_batches import StreamBatches
+from torchsplit_core.training.feeding.stream_batches import StreamBatches, unknown_length
 from torchsplit_core.training.feeding.worker_batches import WorkerBatches
 from torchsplit_core.training.parallelize import data_rank
 from torchsplit_core.training.pipeline.stage_batches import StageBatches
 from torchsplit_core.training.rank_loader import RankBatches
+from torchsplit_core.training.sampling import steps_per_epoch
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -19,6 +20,13 @@ from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 def is_stream(loader: DataLoader[Any]) -> bool:
     """Whether a loader's samples have no number."""
     return isinstance(loader.dataset, IterableDataset)
+
+
+def steps_of_pass(loader: DataLoader[Any], global_batch: int) -> int:
+    """Steps that take every sample once. Raises InputFault if the data has no length."""
+    if is_stream(loader):
+        raise unknown_length()
+    return steps_per_epoch(len(loader.dataset), global_batch)
 
 
 def batches_of(

@@ -22,6 +22,13 @@ LOADER = "loader"
 """What a checkpoint keeps of the loader of data rank 0 is named loader.0."""
 
 
+def unknown_length() -> InputFault:
+    """The fault of a run that does not say its last step, over data whose end is not known."""
+    return InputFault(
+        "--steps", "is missing, and the data has no length", "Give the step at which the run ends."
+    )
+
+
 class StreamBatches(RankBatches):
     """The batches that a loader gives are the passes of a step: each rank takes as many as make its part of a step.
 
@@ -57,9 +64,7 @@ class StreamBatches(RankBatches):
     @property
     def steps_per_epoch(self) -> int:
         """Not known before the data has ended. Raises InputFault."""
-        raise InputFault(
-            "--steps", "is missing, and the data has no length", "Give the step at which the run ends."
-        )
+        raise unknown_length()
 
     @property
     def largest_micro_batch(self) -> int:
@@ -100,12 +105,12 @@ class StreamBatches(RankBatches):
 
     def state(self) -> dict[str, str]:
         """This rank's place in the data, by the name under which a checkpoint keeps it."""
-        kept_by = getattr(self.loader, "state_dict", None)
+        state_dict = getattr(self.loader, "state_dict", None)
         with foreign_code("the loader's state"):
             state = {
                 **self._identity(),
                 "epoch": self._epoch, "taken": self._taken, "total": self._total, "ended": self._ended,
-                "state": kept_by() if kept_by else None,
+                "state": state_dict() if state_dict else None,
             }  # fmt: skip
         return {f"{LOADER}.{self.rank}": pack(state)}
 

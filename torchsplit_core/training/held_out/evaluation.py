@@ -13,12 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from torchsplit_core.model_source import foreign_code
 from torchsplit_core.training.async_checkpoint import preserved_random_state
 from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.parallelize import to_device
+from torchsplit_core.training.rank_loader import check_numbered
 from torchsplit_core.training.sampling import apportion_samples
 from torchsplit_core.values import InputFault
 
@@ -42,15 +43,7 @@ class HeldOut:
     metrics: Metrics
 
     def __post_init__(self) -> None:
-        where = "the validation data"
-        if isinstance(self.data, IterableDataset) or not hasattr(self.data, "__len__"):
-            raise InputFault(
-                where,
-                f"is a {type(self.data).__name__} without a length or without samples by number",
-                "Give a dataset with __len__ and __getitem__.",
-            )
-        if not len(self.data):
-            raise InputFault(where, "has no samples", "Give at least one.")
+        check_numbered(self.data, "the validation data", "Give a dataset with __len__ and __getitem__.")
 
 
 def held_out_of(loader: DataLoader[Any], metrics: Metrics) -> HeldOut:
