@@ -11,9 +11,10 @@ import torch
 
 from tests.support.training.plain_loop import Recipe, run_around, run_into_nan, run_plain, run_without_step
 from tests.support.training.runs import client_file, events, losses, run, strategy
+from torchsplit_core.checkpoints.packed_state import pack, unpack
 from torchsplit_core.cli.training.update_options import add_update_options, update_options
 from torchsplit_core.training import RunFolder, schedule_of
-from torchsplit_core.training.updates.schedules import length_warning, pack, schedule_steps, unpack
+from torchsplit_core.training.updates.schedules import length_warning, schedule_steps
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.updates import UpdateOptions
 

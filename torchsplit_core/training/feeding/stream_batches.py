@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
+from torchsplit_core.checkpoints.packed_state import pack, unpack
 from torchsplit_core.model_source import foreign_code
 from torchsplit_core.training.async_checkpoint import preserved_random_state
 from torchsplit_core.training.feeding.worker_batches import data_faults
 from torchsplit_core.training.rank_loader import MicroBatch, RankBatches
 from torchsplit_core.training.sampling import DataPosition
-from torchsplit_core.training.updates.schedules import pack, unpack
 from torchsplit_core.values import InputFault, quoted
 
 LOADER = "loader"

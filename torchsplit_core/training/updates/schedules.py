@@ -1,15 +1,11 @@
-"""Learning-rate schedules: the named ones, how many steps one has, and its state as text in a checkpoint."""
+"""Learning-rate schedules: the named ones, and how many steps one has."""
 
 from __future__ import annotations
 
-import base64
-import io
 import math
-import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from torchsplit_core.values import InputFault, quoted
@@ -105,22 +101,3 @@ def length_warning(facts: Mapping[str, Any], last_step: int) -> str:
         return ""
     words = f"the schedule ends at step {steps}, before the run does at step {last_step}"
     return f"{words}: the learning rate is 0 from there on"
-
-
-def pack(state: Any) -> str:
-    """Plain values as text: their size varies, and a checkpoint is loaded into what has its size."""
-    stream = io.BytesIO()
-    torch.save(state, stream)
-    return base64.b64encode(stream.getvalue()).decode()
-
-
-def unpack(text: Any, what: str) -> Any:
-    """What `pack` was given. Raises InputFault for anything but plain values; nothing of it is executed."""
-    try:
-        return torch.load(io.BytesIO(base64.b64decode(text, validate=True)), weights_only=True)
-    except (ValueError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise InputFault(
-            what,
-            "holds more than plain values, or was changed",
-            "Remove this checkpoint: the run goes on from an earlier one, if it has one.",
-        ) from error

@@ -14,8 +14,8 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+from torchsplit_core.checkpoints.packed_state import pack, unpack
 from torchsplit_core.training.updates.clipping import clip_gradients
-from torchsplit_core.training.updates.schedules import pack, unpack
 from torchsplit_core.values import InputFault
 
 SCHEDULE, SCALER = "schedule", "scaler"
