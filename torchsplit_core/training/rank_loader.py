@@ -99,13 +99,16 @@ class RankBatches:
         """This rank's micro-batches of that step."""
         parts = self.parts(step)
         for number, part in enumerate(parts, start=1):
-            indices = part or self.indices(step)[:1]
-            yield MicroBatch(self.batch(indices), len(part), number == len(parts))
+            yield MicroBatch(self.batch(part or self.uncounted(step)), len(part), number == len(parts))
 
     def parts(self, step: int) -> tuple[tuple[int, ...], ...]:
         """The samples of each of this rank's micro-batches of that step; with few samples some are empty."""
         counts = self.counts(len(self.indices(step)))
         return split_micro_batches(self.rank_indices(step), count_micro_batches(counts, self.micro_batch))
+
+    def uncounted(self, step: int) -> tuple[int, ...]:
+        """The sample of a micro-batch that has none of its own."""
+        return tuple(self.indices(step)[:1])
 
     def begin_step(self, step: int) -> int:
         """How many samples of all ranks the step after `step` steps has."""

@@ -62,7 +62,7 @@ class WorkerBatches(RankBatches):
         """This rank's micro-batches of that step."""
         parts = self.parts(step)
         for number, part in enumerate(parts):
-            wanted = step, number, part or tuple(self.indices(step)[:1])
+            wanted = step, number, part or self.uncounted(step)
             if not self._planned or self._planned[0] != wanted:
                 self._start(step, number)
             with data_faults():
@@ -96,7 +96,7 @@ class WorkerBatches(RankBatches):
         for later in itertools.count(step):
             for place, part in enumerate(self.parts(later)):
                 if later > step or place >= number:
-                    indices = part or tuple(self.indices(later)[:1])
+                    indices = part or self.uncounted(later)
                     self._planned.append((later, place, indices))
                     yield list(indices)
 
