@@ -14,8 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.futures import Future
 
 from torchsplit_core.values.strategy.communication import Hook
@@ -119,6 +117,10 @@ class PowerSGD:
         serial: SerialExchange | None,
     ) -> None:
         self.warm_up = max(2, warm_up)
+        # Imported here, as in `simple_hook`: few runs compress.
+        from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+        self._exchange = powerSGD_hook
         self.state = PowerSGDState(group, rank, start_powerSGD_iter=self.warm_up)
         self.errors: dict[str, Tensor] = {}
         self._names, self._serial = names, serial
@@ -137,8 +139,8 @@ class PowerSGD:
                     [self.errors[self._names[id(weight)]].flatten() for weight in copied.parameters()]
                 )
         if self._serial is None:
-            return powerSGD_hook(state, copied)
-        future = self._serial(lambda: powerSGD_hook(state, copied).wait())
+            return self._exchange(state, copied)
+        future = self._serial(lambda: self._exchange(state, copied).wait())
         if first:
             # It draws random numbers from the process's generator, which the backward pass may use as well.
             future.wait()
@@ -158,6 +160,8 @@ def simple_hook(hook: Hook, group: dist.ProcessGroup) -> BucketHook:
     """An all-reduce of a bucket as a whole: the sum, or the mean of what is rounded."""
     if hook == "all_reduce":
         return lambda bucket: _sum(bucket.buffer(), group)
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
     rounded = default_hooks.bf16_compress_hook if hook == "bf16" else default_hooks.fp16_compress_hook
     return lambda bucket: rounded(group, bucket)
 
