@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -176,17 +176,15 @@ class GradientExchange:
         records: list[ExchangeRecord | None] = [read_exchange(self._run) if dist.get_rank() == 0 else None]
         # The first rank's reading counts for all: another node may be writing the file.
         dist.broadcast_object_list(records, src=0)
-        record = records[0]
+        record, hook = records[0], request.hook or "all_reduce"
         if not request.open:
-            self._apply(request.hook or "all_reduce", request.bucket_mib)
-            self._say(
-                f"{describe_exchange(request.hook or 'all_reduce', request.bucket_mib)}, as the request fixes it"
-            )
+            self._apply(hook, request.bucket_mib)
+            self._say(f"{describe_exchange(hook, request.bucket_mib)}, as the request fixes it")
         elif record and record.key == self.key:
             self._apply(record.hook, record.bucket_mib)
             self._say(f"{describe_exchange(record.hook, record.bucket_mib)}, as chosen before")
         elif self.key.gradient_bytes <= FIRST_CAP_MIB * MIB or self._steps < MIN_STEPS:
-            self._apply(request.hook or "all_reduce", request.bucket_mib)
+            self._apply(hook, request.bucket_mib)
         else:
             self._apply("all_reduce", None)
             self._ready = ReadyTimes(self._names, self.device)
@@ -241,11 +239,9 @@ class GradientExchange:
         if self._ready:
             self._ready_samples.append(self._ready.end())
 
-    @contextmanager
-    def agreement(self) -> Iterator[None]:
+    def agreement(self) -> AbstractContextManager[None]:
         """Around the exchange of losses and requests."""
-        with self.timer.timed(AGREEMENT):
-            yield
+        return self.timer.timed(AGREEMENT)
 
     def after_step(self) -> None:
         """Count a completed step; choose and check when enough are measured."""
@@ -285,7 +281,7 @@ class GradientExchange:
         self._say(choice.reason)
         if (choice.hook, choice.bucket_mib) != ("all_reduce", None):
             self._apply(choice.hook, choice.bucket_mib)
-            # Whoever fixed a hook wants it anyway.
+            # A hook that the request fixes stays even if it is slower.
             if self.request.hook is None:
                 self._checked_from = self._done + (self._powersgd.warm_up if self._powersgd else 0)
         self._save()
