@@ -123,7 +123,7 @@ def as_rank(folder: Path, gbit: float, turns: int, steps: int, width: int, throt
     seconds: dict[str, list[list[float]]] = {name: [] for name in ways}
     for turn in range(turns):
         order = [*ways.items()]
-        # Whoever comes first in a turn must not be the same always.
+        # Another way is the first of each turn.
         for name, way in order[turn % len(order) :] + order[: turn % len(order)]:
             dist.barrier()
             seconds[name].append([way.step(tokens) for _ in range(steps)])
@@ -175,7 +175,7 @@ def may_slow() -> bool:
 def measure(
     folder: Path, gbit: float, options: argparse.Namespace, script: str, ranks: int
 ) -> dict[str, Any]:
-    """The seconds of all ways; the script starts the ranks by the functions `rank N` of it."""
+    """The seconds of all ways; each `"$@"` of the shell script is a rank, `{rate}` its network's, in Mbit/s."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
