@@ -439,15 +439,15 @@ class TrainingRun:
             self._tracer.end(self.step)
         figures: dict[str, Any] = self.update.figures()
         figures |= {"communication_s": communication_s} if communication_s else {}
-        fault = None
-        validated = self._validator is not None and self._validator.is_due(self.step, self.last_step)
-        if self._validator and validated:
+        best, fault = False, None
+        if self._validator and self._validator.is_due(self.step, self.last_step):
             self.reporter.start_phase()
             try:
                 figures |= self._validator.measure(self.step, self.model)
             except InputFault as error:
                 fault = error
             self.reporter.record_phase("validation")
+            best = self._validator.is_best
         if self.rank == 0:
             self.folder.add_step(
                 self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes, figures
@@ -456,7 +456,6 @@ class TrainingRun:
                 self.folder.log_event("step_time", words, 0)
         if fault:
             self._fail_validation(fault)
-        best = self._validator is not None and validated and self._validator.is_best
         if (
             best or self._checkpoint_requested or self.step % self.options.checkpoint_every == 0
         ) and self.step < self.last_step:
