@@ -70,7 +70,7 @@ class TrainedStep:
 
     def _line(self) -> dict[str, Any]:
         """The step's line; empty if the log lacks it."""
-        lines = _lines(self.run / METRICS, f'"step": {self.step},')
+        lines = json_lines(self.run / METRICS, f'"step": {self.step},')
         return next((line for line in lines if line.get("step") == self.step), {})
 
 
@@ -210,7 +210,7 @@ def _read_facts(run: Path) -> dict[str, Any]:
     return facts
 
 
-def _lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects of the lines that contain the text; skips the others, of which a run may have millions."""
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:

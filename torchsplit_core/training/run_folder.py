@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
-from torchsplit_core.checkpoints.trained_run import CHECKPOINTS, EVENTS, METRICS, RUN
+from torchsplit_core.checkpoints.trained_run import CHECKPOINTS, EVENTS, METRICS, RUN, json_lines
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, quoted, system_reason
 
@@ -207,14 +207,12 @@ class RunFolder:
 
     def last_warnings(self) -> tuple[str, ...]:
         """The words of the events of kind `warning` since the last attempt began."""
-        path, words = self.path / EVENTS, list[str]()
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
-            with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
-                event = json.loads(line)
-                if event["kind"] in ("started", "resumed"):
-                    words.clear()
-                elif event["kind"] == "warning":
-                    words.append(str(event["words"]))
+        words = list[str]()
+        for event in json_lines(self.path / EVENTS, '"kind"'):
+            if event.get("kind") in ("started", "resumed"):
+                words.clear()
+            elif event.get("kind") == "warning":
+                words.append(str(event.get("words")))
         return tuple(words)
 
     def add_step(
