@@ -1,6 +1,6 @@
-"""The largest rate that a slice carries alone within a response-time limit, by point, and its best point.
+"""What slices carry within a response-time limit: the largest rate of one alone, its best points, and sets of slices.
 
-The slice's processes are servers of one queue; a batch starts as soon as a server is free. The rates come from short
+The processes of slices are servers of one queue; a batch starts as soon as a server is free. The rates come from short
 simulations with the same draws at every rate: they guide the search, but no plan is accepted on them.
 """
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
+from torchsplit_core.latency_slo.slo_check import TOO_BUSY
 from torchsplit_core.simulation.arrivals import offered_rps
+from torchsplit_core.simulation.capacity import capacity_rps
 from torchsplit_core.simulation.output_statistics import percentile, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, prepare_model, run_model
 from torchsplit_core.values import (
@@ -34,6 +36,9 @@ BATCHES, FEWEST_REQUESTS, MOST_REQUESTS = 300, 6_000, 30_000
 
 MOST_BEHIND = 4
 """Points tried without improvement before a slice's search stops."""
+
+SET_REQUESTS = 20_000
+"""Requests simulated of a set of slices."""
 
 BETTER = 1.03
 """A point is simulated in full only if it carries this factor more than the best so far."""
@@ -118,17 +123,54 @@ def _max_rate_rps(
 
 def _isolated_model(model: PlanModel, point: Point, times: Mapping[int, float], rate: float) -> PreparedModel:
     """The point alone under the model's arrival process at this rate; Poisson if the arrivals are not random."""
-    arrivals = model.expected_arrivals
-    if isinstance(arrivals, GammaArrivals):
-        arrivals = replace(arrivals, rate_rps=rate)
-    elif isinstance(arrivals, MmppArrivals):
-        scale = rate / (offered_rps(arrivals) or rate)
-        states = (replace(state, rate_rps=state.rate_rps * scale) for state in arrivals.states)
-        arrivals = MmppArrivals(tuple(states))
-    else:
-        arrivals = PoissonArrivals(rate)
     wanted = BATCHES * point.batch_size * point.processes
     requests = min(MOST_REQUESTS, max(FEWEST_REQUESTS, wanted))
-    simulated = SimulatedModel(model.name, ("alone",), arrivals)
+    simulated = SimulatedModel(model.name, ("alone",), _random_arrivals(model, rate))
     server = Server("alone", model.name, "alone", point.batch_size, times, point.processes)
     return prepare_model(SimulationRequest((simulated,), (server,), requests_per_model=requests), 0)
+
+
+def _random_arrivals(model: PlanModel, rate: float) -> GammaArrivals | MmppArrivals | PoissonArrivals:
+    """The model's arrival process at this rate; Poisson if its arrivals are not random."""
+    arrivals = model.expected_arrivals
+    if isinstance(arrivals, GammaArrivals):
+        return replace(arrivals, rate_rps=rate)
+    if isinstance(arrivals, MmppArrivals):
+        scale = rate / (offered_rps(arrivals) or rate)
+        return MmppArrivals(
+            tuple(replace(state, rate_rps=state.rate_rps * scale) for state in arrivals.states)
+        )
+    return PoissonArrivals(rate)
+
+
+def quick_points(stage: Stage, limit_ms: float) -> tuple[Point, ...]:
+    """For every slice, the point that carries most in batches that take no longer than `limit_ms`; if any does."""
+    best: dict[tuple[str, str], tuple[float, int, Point]] = {}
+    for point in stage.points:
+        if point.throughput_rps <= 0:
+            continue
+        most = max_rps_within(batch_times(points_up_to(stage, point)), limit_ms, point.processes)
+        key = (point.gpu_type, point.profile)
+        if most > 0 and (key not in best or (most, -point.batch_size) > best[key][:2]):
+            best[key] = (most, -point.batch_size, point)
+    return tuple(point for *_, point in best.values())
+
+
+def keeps_limit(model: PlanModel, stage: Stage, running: Sequence[tuple[Point, int]]) -> bool:
+    """Whether so many slices of each point, with one queue, keep the model's limit at what it is offered."""
+    rate = offered_rps(model.expected_arrivals) or 0.0
+    servers = []
+    for number, (point, count) in enumerate(running):
+        times = batch_times(points_up_to(stage, point))
+        server = Server(f"{number}", model.name, stage.name, point.batch_size, times, point.processes)
+        servers += [replace(server, id=f"{number}/{copy}") for copy in range(count)]
+    # As in a plan's simulation, those fastest per request come first.
+    servers.sort(key=lambda server: server.batch_ms[server.max_batch] / server.max_batch)
+    simulated = SimulatedModel(model.name, (stage.name,), _random_arrivals(model, rate))
+    prepared = prepare_model(
+        SimulationRequest((simulated,), tuple(servers), requests_per_model=SET_REQUESTS), 0
+    )
+    if rate >= TOO_BUSY * capacity_rps(prepared):
+        return False
+    responses = without_warmup(run_model(prepared, 0).response_ms, 0.1)
+    return percentile(responses, model.response_percentile) <= (model.max_response_ms or 0.0)

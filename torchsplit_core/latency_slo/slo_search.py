@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torchsplit_core.latency_slo.derating import DeratedRequests, KnownRates, with_request_points
 from torchsplit_core.latency_slo.relaxation import halve_limits, relax, without_limits
+from torchsplit_core.latency_slo.slice_sets import SliceSetSearch
 from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited_models, offered_by
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.planner import plan
@@ -34,6 +36,12 @@ SHORTER = 0.98
 HOPELESS, BETTER = 0.85, 1.01
 """Rounds end if, from the second plan on, the worst model carries less than the first share of its rate, or less than
 the second factor times its previous share."""
+
+SETS_PART, SET_ROUNDS = 0.4, 20
+"""Part of the remaining time for simulating sets of slices, and the plans made of them."""
+
+LESS = 1e-6
+"""Relative reduction of the cost that counts as one."""
 
 LEAST_S = 0.3
 """Seconds left below which no further search is started."""
@@ -105,7 +113,13 @@ class SloSearch:
         return level_values(self.plain, outcome.gpus, outcome.models)
 
     def _minimize_gpus(self, bound: PlanOutcome | None) -> Iterator[None]:
-        """Try the bound's GPUs, then as few as slices alone suggest, then all of them, then counts in between."""
+        """Try sets of slices; then the bound's GPUs, as few as slices alone suggest, all of them, counts in between."""
+        sets = SliceSetSearch.of(self.derated[-1])
+        if sets is not None:
+            yield from self._plan_slice_sets(sets)
+            if self.best is not None and sets.complete and self.request.sharing == "exclusive":
+                # What follows plans with the same points.
+                return
         # Plans of whole slices come first: they take less time to find.
         for derated in reversed(self.derated):
             if bound is not None:
@@ -124,6 +138,22 @@ class SloSearch:
                     yield from self._balance_on(derated, tuple(gpu.id for gpu in self.fleet[:count]))
                     if self.best is not before:
                         return
+
+    def _plan_slice_sets(self, sets: SliceSetSearch) -> Iterator[None]:
+        """Plan with sets of whole slices, each simulated; a set that fails its long simulation is taken out."""
+        sets.enumerate(time.perf_counter() + SETS_PART * self.left())
+        for _ in range(SET_ROUNDS):
+            most = math.inf if self.best is None else self._values(self.best.outcome)[0] * (1 - LESS)
+            seconds = self.left()
+            gpus = sets.cheapest(most, seconds / 3) if seconds > LEAST_S else None
+            if gpus is None:
+                return
+            self.plans += 1
+            self._accept(self._on_whole_fleet(gpus))
+            yield
+            if not self.failing:
+                return
+            sets.reject(self.failing, time.perf_counter() + SETS_PART * self.left())
 
     def _balance_on(self, derated: DeratedRequests, ids: tuple[str, ...]) -> Iterator[None]:
         """Plan on these GPUs only, with the model closest to its limit as far from it as possible."""
