@@ -156,12 +156,15 @@ def quick_points(stage: Stage, limit_ms: float) -> tuple[Point, ...]:
     return tuple(point for *_, point in best.values())
 
 
-def keeps_limit(model: PlanModel, stage: Stage, running: Sequence[tuple[Point, int]]) -> bool:
-    """Whether so many slices of each point, with one queue, keep the model's limit at what it is offered."""
+def keeps_limit(model: PlanModel, stage: Stage, running: Sequence[tuple[Point, int, float]]) -> bool:
+    """Whether slices with one queue keep the model's limit at what it is offered.
+
+    `running`: points, each with how many slices run it and the share of them that is the model's.
+    """
     rate = offered_rps(model.expected_arrivals) or 0.0
     servers = []
-    for number, (point, count) in enumerate(running):
-        times = batch_times(points_up_to(stage, point))
+    for number, (point, count, share) in enumerate(running):
+        times = batch_times(points_up_to(stage, point), share)
         server = Server(f"{number}", model.name, stage.name, point.batch_size, times, point.processes)
         servers += [replace(server, id=f"{number}/{copy}") for copy in range(count)]
     # As in a plan's simulation, those fastest per request come first.

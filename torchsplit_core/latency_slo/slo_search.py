@@ -91,8 +91,6 @@ class SloSearch:
         """Search until a plan meets the bound, nothing more is learned, or the time is over."""
         if bound is not None and self._accept(self._fleet_of(bound)) and self._meets_bound(bound):
             return
-        if bound is not None and self._try_halved_limits(bound):
-            return
         steps = self._minimize_gpus(bound) if goal_of(self.request).by_cost else self._maximize_worst(bound)
         for _ in steps:
             if self._meets_bound(bound) or self.left() < LEAST_S:
@@ -114,12 +112,14 @@ class SloSearch:
 
     def _minimize_gpus(self, bound: PlanOutcome | None) -> Iterator[None]:
         """Try sets of slices; then the bound's GPUs, as few as slices alone suggest, all of them, counts in between."""
-        sets = SliceSetSearch.of(self.derated[-1])
+        sets = SliceSetSearch.of(self.request)
         if sets is not None:
             yield from self._plan_slice_sets(sets)
             if self.best is not None and sets.complete and self.request.sharing == "exclusive":
-                # What follows plans with the same points.
+                # What follows plans with whole slices, too.
                 return
+        if bound is not None and self._try_halved_limits(bound):
+            return
         # Plans of whole slices come first: they take less time to find.
         for derated in reversed(self.derated):
             if bound is not None:
@@ -196,7 +196,7 @@ class SloSearch:
     def _try_halved_limits(self, bound: PlanOutcome) -> bool:
         """Whether a plan by the published rule, a batch may take half of the limit, keeps the limits at the bound.
 
-        It needs no simulated slices, so it is tried first; throughputs are as far above the rates as possible.
+        It needs no simulated slices, so it is tried early; throughputs are as far above the rates as possible.
         """
         request: PlanRequest | None = halve_limits(self.request)
         if goal_of(self.request).by_cost and request is not None:
@@ -206,6 +206,8 @@ class SloSearch:
 
     def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
         """Plan with the points' throughputs, raising failing models' minima; then with what slices carry alone."""
+        if bound is not None and self._try_halved_limits(bound):
+            return
         if bound is not None:
             yield from self._raise_minima(self.derated[0], bound)
         for derated in self.derated[1:]:

@@ -186,7 +186,7 @@ def build_problem(
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         present_sets = colocation_sets(colocation_index)
         per_gpu = present_sets is None
-    capacity = _slice_memories(request, gpus)
+    capacity = slice_memories(request, gpus)
     cases, notes, exact = _all_cases(request, gpus, capacity, elastic_latency=elastic_latency, in_use=in_use)
     warnings += notes
     by_cost, sizes = goal_of(request).by_cost, _group_sizes(cases, gpus)
@@ -286,7 +286,7 @@ def _all_cases(
     return cases, notes, exact
 
 
-def _slice_memories(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
+def slice_memories(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
     """GiB by the gpu_type of points and their profile, for every profile in some layout."""
     distinct = {replace(gpu, id="", node=None) for gpu in gpus}
     offered = {(gpu.type, name) for gpu in distinct for name in allowed_profiles(request, gpu)}
