@@ -1,6 +1,6 @@
-"""What leaves a GPU on the evaluation's mixes: planned without pairs, with soft ones and with routed ones.
+"""What leaves a GPU on the evaluation's mixes: planned without pairs, with soft, hard and routed ones.
 
-The bytes/s are reckoned alike for all three, by the formula of the mode `routed`: of every pair the part of the lesser
+The bytes/s are reckoned alike for all, by the formula of the mode `routed`: of every pair the part of the lesser
 demand that no GPU has room for on both sides. Bound and gap are what the outcome proves of them among plans of an
 equal objective. Each plan is checked without the solver; a routed plan of an equal objective that sends more than
 the one without pairs is a fault.
@@ -20,7 +20,7 @@ from torchsplit_core.planning.outcome.figures import cross_gpu_bytes
 from torchsplit_core.planning.request.objective import reached_levels
 from torchsplit_core.values import Colocation, ColocationMode, PlanRequest, SolverOptions
 
-MODES: tuple[ColocationMode | None, ...] = (None, "soft", "routed")
+MODES: tuple[ColocationMode | None, ...] = (None, "soft", "hard", "routed")
 SHARINGS = ("exclusive", "fractional")
 MB = 1e6
 

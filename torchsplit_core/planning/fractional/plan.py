@@ -9,15 +9,16 @@
 5. Exclusive: whole slices, as another plan to start from.
 6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
 7. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
-8. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+8. With hard co-locations, before all these: the plan without them, and the concrete model with them on its layouts
+   (colocated_shares.py).
+9. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -26,7 +27,18 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
+from torchsplit_core.planning.fractional.colocated_shares import restore_colocations
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
+from torchsplit_core.planning.fractional.fixed_layouts import (
+    MAX_EXACT_TENANCIES,
+    MAX_FIXED_TENANCIES,
+    fixed_fleet,
+    only_tenants,
+    planned_layouts,
+    reduce_points,
+    tenancy_count,
+    with_fixed_layouts,
+)
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
 from torchsplit_core.planning.fractional.level_bounds import bound_level
 from torchsplit_core.planning.fractional.packing import pack_shares
@@ -49,19 +61,16 @@ from torchsplit_core.planning.outcome.assignment import (
 )
 from torchsplit_core.planning.outcome.build import build_plan_outcome
 from torchsplit_core.planning.outcome.resilience import survives_failure
-from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem, build_problem
+from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached_levels
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
 """Least remaining seconds for the slower steps after the linear program's plan."""
-
-MAX_EXACT_TENANCIES = 3000
-"""Tenancies (binaries) up to which the concrete model is searched with free layouts."""
 
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
@@ -70,16 +79,17 @@ PRICE_SHARE = 0.15
 """Part of the remaining time for refuting levels by prices."""
 
 SMALL_FLEET = 16
-"""GPUs up to which levels after the first are relaxed once a plan reaches that one."""
+"""GPUs up to which levels after the first are relaxed once a plan reaches that one, and hard co-locations are restored
+on the layouts of a plan without them."""
 
 CONTENT_SHARE = 0.8
 """Part of the remaining time for changing what stands together on slices."""
 
+FREE_SHARE = 0.6
+"""Part of the time for the plan without co-locations, where there are hard ones."""
+
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
-
-MAX_FIXED_TENANCIES = 12000
-"""The same with fixed layouts."""
 
 
 @dataclass
@@ -115,10 +125,20 @@ def plan_fractional(
         # Slightly above, so that rounding never cuts off a plan that reaches the bound.
         value_bound = shares.bound * (1 + TOLERANCE)
     plans = [] if initial is None else [initial]
+    small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
+    colocated, free_bound = None, None
+    hard = any(item.mode == "hard" for item in problem.request.colocations)
+    if hard and small and tenancy_count(problem) > MAX_EXACT_TENANCIES:
+        free = build_problem(replace(problem.request, colocations=()))
+        planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
+        if planned.status == "infeasible":
+            return planned
+        free_bound = planned.bound
+        if planned.outcome is not None:
+            colocated = restore_colocations(problem, free, planned.outcome, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
-    small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
     for first_only in (True, False) if small and goal_of(problem.request).fair else (False,):
         try:
             formulation = replace(
@@ -150,6 +170,11 @@ def plan_fractional(
             fixed_problems,
             first_only,
         )
+        if free_bound is not None:
+            steps.tighten(free_bound)
+        if colocated is not None:
+            steps.add_plan("colocated", colocated.problem, colocated.assignment, LevelsResult())
+            colocated = None
         if (result := steps.run()) is not None:
             return result
     if not plans:
@@ -235,7 +260,7 @@ class _SearchSteps:
     def _best(self) -> PlanOutcome:
         return max(self.plans, key=cmp_to_key(_compare))
 
-    def _add_plan(
+    def add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
         """Add a plan, if its shares keep the limits; whether it is the optimum."""
@@ -264,7 +289,7 @@ class _SearchSteps:
             problem.request, build_planned_gpus(problem.request, assignment)
         ):
             return
-        self._add_plan("packed", problem, assignment, LevelsResult())
+        self.add_plan("packed", problem, assignment, LevelsResult())
 
     def _reaches_first_level(self) -> bool:
         """Whether the best plan so far reaches the first level of pooled shares."""
@@ -286,7 +311,7 @@ class _SearchSteps:
             counts = count_tenancies(problem, known, seconds, start=start)
             if counts is None:
                 return
-            self._tighten(counts.bound)
+            self.tighten(counts.bound)
             longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
             joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
         self.details["counted"], self.details["counted_value"] = counts.status, counts.value
@@ -299,7 +324,7 @@ class _SearchSteps:
                 if self._solve_counted(item, nearby=nearby):
                     return
 
-    def _tighten(self, bound: float) -> None:
+    def tighten(self, bound: float) -> None:
         """Take the bound of the first level, where it is tighter than the known one."""
         goal, known = goal_of(self.request), self.relaxation.bounds[0]
         # Slightly looser, so that rounding never cuts off a plan that reaches it.
@@ -320,7 +345,7 @@ class _SearchSteps:
         layouts = assign_layouts(problem, counts.layouts).layouts
         tenants = [problem.choices[number] for number in counts.tenants]
         until = partial_deadline(self.deadline, CONCRETE_SHARE)
-        few = _only_tenants(self._fixed_problem(layouts), problem, tenants, layouts, nearby)
+        few = only_tenants(self._fixed_problem(layouts), problem, tenants, layouts, nearby=nearby)
         if {choice.case for choice in few.choices} != set(range(len(few.cases))):
             return False
         model = self._model(few, until)
@@ -332,7 +357,7 @@ class _SearchSteps:
         self.watch.searched_s += local.seconds
         if local.best is None:
             return False
-        return self._add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
+        return self.add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
 
     def _plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
@@ -343,7 +368,7 @@ class _SearchSteps:
         self.watch.searched_s += exclusive_result.levels.seconds
         if exclusive_result.assignment is None:
             return
-        self._add_plan(
+        self.add_plan(
             "exclusive",
             replace(exclusive_result.problem, request=self.request),
             exclusive_result.assignment,
@@ -360,7 +385,7 @@ class _SearchSteps:
         with self.watch.searching():
             bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
         self.details["priced_value"] = bound
-        self._tighten(bound)
+        self.tighten(bound)
 
     def _dive(self) -> None:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
@@ -382,7 +407,7 @@ class _SearchSteps:
                     problem, targets_rps, max_cost, partial_deadline(self.deadline, share), pattern_pool
                 )
             if assignment is not None:
-                self._add_plan("filled", problem, assignment, LevelsResult())
+                self.add_plan("filled", problem, assignment, LevelsResult())
                 return
 
     def _change_contents(self) -> None:
@@ -404,7 +429,7 @@ class _SearchSteps:
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""
         for incumbent in self.plans[-2:]:
-            few = _reduce_points(self._fixed_problem(planned_layouts(incumbent.gpus)))
+            few = reduce_points(self._fixed_problem(planned_layouts(incumbent.gpus)))
             until = partial_deadline(self.deadline, 0.35)
             model = self._model(few, until)
             if model is None:
@@ -414,7 +439,7 @@ class _SearchSteps:
             )
             self.watch.searched_s += local.seconds
             if local.best is not None:
-                self._add_plan("local", few, assign_shares(model, local.best), LevelsResult())
+                self.add_plan("local", few, assign_shares(model, local.best), LevelsResult())
 
     def _model(self, problem: Problem, until: float) -> Formulation | None:
         """The concrete program, searched until then; None if it is too large, or time ran out with a plan known."""
@@ -442,7 +467,7 @@ class _SearchSteps:
             # A proof with fixed layouts says nothing about other layouts.
             concrete.proven, concrete.bounds = 0, []
         if concrete.best is not None:
-            self._add_plan("concrete", problem, assign_shares(model, concrete.best), concrete)
+            self.add_plan("concrete", problem, assign_shares(model, concrete.best), concrete)
         if concrete.bounds and concrete.proven == 0:
             # A bound of the exact model bounds the other plans too.
             self.plans[:] = [_with_bound(item, concrete.bounds[0]) for item in self.plans]
@@ -460,51 +485,10 @@ class _SearchSteps:
 
     def _fixed_problem(self, layouts: Mapping[str, tuple[str, ...]]) -> Problem:
         """The problem per slice with these layouts by GPU; GPUs without one stay free."""
-        fleet = _fixed_fleet(self.request, layouts)
+        fleet = fixed_fleet(self.request, layouts)
         if fleet not in self.fixed_problems:
             self.fixed_problems[fleet] = with_fixed_layouts(self.request, layouts)
         return self.fixed_problems[fleet]
-
-
-def planned_layouts(gpus: Sequence[PlannedGpu]) -> dict[str, tuple[str, ...]]:
-    """The profiles of the used GPUs by their id."""
-    return {gpu.id: tuple(item.profile for item in gpu.slices) for gpu in gpus if gpu.used}
-
-
-def with_fixed_layouts(request: PlanRequest, layouts: Mapping[str, tuple[str, ...]]) -> Problem:
-    """The problem per slice with these layouts (by id of the GPU) fixed; the other GPUs stay free."""
-    fixed = build_problem(replace(request, gpus=_fixed_fleet(request, layouts)), per_gpu=True)
-    # The plan answers the original request, not the one with fixed layouts.
-    return replace(fixed, request=request)
-
-
-def _fixed_fleet(request: PlanRequest, layouts: Mapping[str, tuple[str, ...]]) -> tuple[FleetEntry, ...]:
-    return tuple(
-        gpu.entry((layouts[gpu.id],) if gpu.id in layouts else None, id=gpu.id)
-        for gpu in list_gpus(request.gpus)
-    )
-
-
-def _only_tenants(
-    fixed: Problem,
-    counted: Problem,
-    tenants: Sequence[Choice],
-    layouts: Mapping[str, tuple[str, ...]],
-    nearby: bool,
-) -> Problem:
-    """The fixed problem with the `tenants` of the counted one; `nearby`: with all points of their stages there."""
-
-    def key(problem: Problem, choice: Choice) -> tuple[object, ...]:
-        kind = problem.groups[choice.group].type
-        place = (kind, choice.profile, choice.model, choice.variant, choice.stage)
-        return place if nearby else (*place, choice.point)
-
-    chosen = {key(counted, choice) for choice in tenants}
-    offered = [c for c in fixed.choices if fixed.groups[c.group].gpu_ids[0] in layouts]
-    running = {choice.case for choice in offered if key(fixed, choice) in chosen}
-    # The program needs points of every case, also of those without tenants.
-    choices = tuple(c for c in offered if key(fixed, c) in chosen or c.case not in running)
-    return replace(fixed, choices=choices)
 
 
 def _with_bound(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
@@ -517,20 +501,6 @@ def _with_bound(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
     goal = goal_of(objective)
     tighter = goal.clamp_bound(bound if known is None else goal.tightest_bound(bound, known), value)
     return replace(outcome, objective=replace(objective, bound=tighter, gap=goal.gap(value, tighter)))
-
-
-def _reduce_points(problem: Problem) -> Problem:
-    """At most two points a stage and slice: the most throughput, and the most within a third of the limit."""
-    best: dict[tuple[int, int, int, str, bool], Choice] = {}
-    for choice in problem.choices:
-        budget = problem.cases[choice.case].budget_ms
-        quick = budget is not None and choice.point.latency_ms <= budget / 3
-        for kind in {False, quick}:
-            key = (choice.case, choice.stage, choice.group, choice.profile, kind)
-            if key not in best or choice.rate_rps > best[key].rate_rps:
-                best[key] = choice
-    chosen = {id(choice) for choice in best.values()}
-    return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
 
 
 def _shares_keep_limits(problem: Problem, assignment: Assignment) -> bool:
@@ -548,24 +518,6 @@ def _shares_keep_limits(problem: Problem, assignment: Assignment) -> bool:
         >= sum(latency for (of, _), latency in longest.items() if of == case) * (1 - TOLERANCE / 2)
         for case, case_shares in shares.items()
     )
-
-
-def tenancy_count(problem: Problem) -> int:
-    """Tenancies of the concrete program of these GPUs, each GPU separately."""
-    groups = problem.groups
-    most = [_most_slices(layouts) for layouts in (group.layouts for group in groups)]
-    return sum(
-        len(groups[choice.group].gpu_ids) * most[choice.group].get(choice.profile, 0)
-        for choice in problem.choices
-    )
-
-
-def _most_slices(layouts: Iterable[CandidateLayout]) -> Counter[str]:
-    """By profile, the most useful slices of it in one layout."""
-    most: Counter[str] = Counter()
-    for layout in layouts:
-        most |= Counter(layout.usable_counts)
-    return most
 
 
 def _proven_outcome(

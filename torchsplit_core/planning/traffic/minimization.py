@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.objectives import minimize_traffic, traffic_unit
 from torchsplit_core.planning.formulation.solution import read_solution
-from torchsplit_core.planning.fractional.plan import (
+from torchsplit_core.planning.fractional.fixed_layouts import (
     MAX_EXACT_TENANCIES,
     MAX_FIXED_TENANCIES,
     planned_layouts,

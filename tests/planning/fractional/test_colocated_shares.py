@@ -1,0 +1,93 @@
+"""Hard co-locations restored on the layouts of a plan without them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.requests import A30, on_a30, simple
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.fractional import plan as fractional_plan
+from torchsplit_core.planning.fractional.colocated_shares import restore_colocations
+from torchsplit_core.planning.outcome.assignment import build_planned_gpus
+from torchsplit_core.planning.outcome.figures import unproven_outcome
+from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.timing import Stopwatch
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    Objective,
+    PlanOutcome,
+    PlanRequest,
+    PlanStatistics,
+    SolverOptions,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def restored(request: PlanRequest) -> tuple[PlanOutcome, PlanOutcome | None]:
+    """The plan without co-locations, and the one made of it; checked."""
+    free_request = replace(request, colocations=())
+    free = plan(free_request, reasons=False)
+    shares = restore_colocations(
+        build_problem(request), build_problem(free_request), free, time.perf_counter() + 120.0, Stopwatch()
+    )
+    if shares is None:
+        return free, None
+    gpus = build_planned_gpus(request, shares.assignment)
+    outcome = unproven_outcome(request, gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))
+    assert not list(violations(request, replace(outcome, request_sha256=request_hash(request))))
+    return free, outcome
+
+
+def following() -> PlanRequest:
+    """A large model that takes two GPUs, and a small one that needs a sixth of a slice and must be beside it."""
+    large = simple("large", {"4g.24gb": 10.0, "2g.12gb": 4.0}, demand_rps=10.0, max_latency_ms=400.0)
+    small = simple("small", {"4g.24gb": 600.0, "2g.12gb": 240.0}, demand_rps=10.0, max_latency_ms=400.0)
+    return on_a30(
+        large, small, count=2, colocations=(Colocation(("large", "small")),), objective=Objective("leximin"),
+        sharing="fractional", solver=SolverOptions(60.0),
+    )  # fmt: skip
+
+
+def test_a_small_model_follows_the_large_one_to_its_gpus():
+    request = following()
+    free, outcome = restored(request)
+    assert outcome is not None
+    members = [
+        {tenant.model for item in gpu.slices for tenant in item.tenants} for gpu in outcome.gpus if gpu.used
+    ]
+    assert members == [{"large", "small"}] * 2
+    exact = plan(request)
+    assert outcome.objective.value == pytest.approx(exact.objective.value, rel=1e-3)
+    assert outcome.objective.value <= free.objective.value * (1 + 1e-6)
+
+
+def test_no_plan_where_the_layouts_leave_no_room_for_the_pair():
+    """One whole slice a GPU, and a model that takes all of it."""
+    models = [simple(f"m{number}", {"4g.24gb": 10.0}, memory_gib=14.0) for number in range(2)]
+    request = on_a30(
+        *models, count=2, colocations=(Colocation(("m0", "m1")),), objective=Objective("max_min"),
+        sharing="fractional", solver=SolverOptions(60.0),
+    )  # fmt: skip
+    free, outcome = restored(request)
+    assert free.objective.value == pytest.approx(10.0)
+    assert outcome is None or outcome.objective.value == 0.0
+    assert plan(replace(request, gpus=(FleetEntry(A30),))).objective.value == 0.0
+
+
+def test_plans_too_large_for_the_exact_program_begin_with_it(monkeypatch: pytest.MonkeyPatch):
+    """Where the program of all tenants is out of reach, the plan is no worse than the one that was restored."""
+    monkeypatch.setattr(fractional_plan, "MAX_EXACT_TENANCIES", 0)
+    request = following()
+    _, outcome = restored(request)
+    planned = plan(request, reasons=False)
+    details = planned.statistics.details
+    assert outcome is not None
+    assert details["colocated_value"] == pytest.approx(outcome.objective.value)
+    assert planned.objective.value >= outcome.objective.value * (1 - 1e-6)
+    assert not list(violations(request, planned))
