@@ -37,7 +37,16 @@ def file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
+def gate(file) -> Iterator[Path]:
+    """Rows that begin with 300 wait until this file is there."""
+    path = file.with_name("gate")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def doubling(file) -> Iterator[Running]:
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, max_wait_ms={"double": 20.0})
-    with running(plan, ServeSettings(trust=True, queue_limit=50, deadline_s=20)) as server:
+    # A worker that is started again may take long on a busy machine.
+    with running(plan, ServeSettings(trust=True, queue_limit=50, deadline_s=120)) as server:
         yield server

@@ -1,14 +1,11 @@
 """Models that raise, die or stand still: only the request at fault fails; a worker that died is replaced."""
 
-import os
-import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.serving.doubling import children_of, doubled, x
+from tests.support.serving.doubling import children_of, doubled, kill_below, until, x
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import running
 from torchsplit_core.serving.settings import ServeSettings
@@ -34,16 +31,16 @@ def test_a_request_that_kills_its_worker_takes_no_other_with_it(doubling):
     assert doubled(doubling.infer("double", x(5))) == [10]
 
 
-def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling):
+def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling, gate):
     with ThreadPoolExecutor(8) as pool:
         slow = pool.submit(doubling.infer, "double", x(300))
-        time.sleep(0.3)
+        until(lambda: doubling.state() == ("busy", 0))
         (supervisor,) = (
             seat["pid"] for seat in doubling.ask("GET", "/torchsplit/state")[1]["workers"].values()
         )
         more = [pool.submit(doubling.infer, "double", x(row)) for row in (1, 2)]
-        for pid in children_of(supervisor) or [supervisor]:
-            os.kill(pid, signal.SIGKILL)
+        kill_below(supervisor)
+        gate.touch()
         assert doubled(slow.result()) == [600]
         assert [doubled(one.result()) for one in more] == [[2], [4]]
     assert (
@@ -58,19 +55,13 @@ def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file):
     with running(plan, ServeSettings(trust=True)) as server:
         workers = server.ask("GET", "/torchsplit/state")[1]["workers"]
         for told in workers.values():
-            for pid in children_of(told["pid"]):
-                os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while "worker_deaths_total{" not in (text := server.ask("GET", "/metrics")[1]) or "} 2.0" not in text:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            kill_below(told["pid"])
+        until(lambda: "} 2.0" in server.ask("GET", "/metrics")[1].partition("worker_deaths_total{")[2])
         assert server.ask("GET", "/torchsplit/examples/double")[0] == 200
         assert doubled(server.infer("double", x(4))) == [8]
-        while any(
-            one["state"] != "free" for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: {"free"} == {
+            one["state"] for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()
+        })  # fmt: skip
         assert server.ask("GET", "/v2/health/ready")[0] == 200
 
 
@@ -82,10 +73,7 @@ def test_of_what_a_model_prints_the_end_is_kept_in_memory(file):
             assert doubled(server.infer("double", x(row))) == [2 * row]
         printed = Path(f"/proc/{children_of(told['pid'])[-1]}/fd/1")
         assert "memfd" in str(printed.readlink())
-        deadline = time.monotonic() + 30
-        while printed.stat().st_size > LONGEST_OUTPUT:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: printed.stat().st_size <= LONGEST_OUTPUT)
         status, answer = server.infer("double", x(200))
         assert status == 503 and "at the end" in answer["error"]
 
@@ -94,12 +82,8 @@ def test_a_model_that_stands_still_is_ended(file):
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
     with running(plan, ServeSettings(trust=True, deadline_s=0.3)) as server:
         assert server.infer("double", x(300))[0] == 504
-        deadline = time.monotonic() + 60
-        while "worker_deaths_total{" not in server.ask("GET", "/metrics")[1]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        while server.infer("double", x(5))[0] != 200:
-            assert time.monotonic() < deadline
+        until(lambda: "worker_deaths_total{" in server.ask("GET", "/metrics")[1])
+        until(lambda: server.infer("double", x(5))[0] == 200)
 
 
 @pytest.mark.parametrize(("name", "words"), [

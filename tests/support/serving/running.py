@@ -40,7 +40,7 @@ class Running:
         headers: dict[str, str] = {},  # noqa: B006
     ) -> tuple[int, Any]:
         """Status and JSON (or text) of one request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=240)
         try:
             content = json.dumps(body).encode() if isinstance(body, dict) else body
             connection.request(method, path, content, headers)
@@ -56,6 +56,12 @@ class Running:
     def infer(self, model: str, inputs: list[dict[str, Any]], **more: Any) -> tuple[int, Any]:
         """One inference in JSON."""
         return self.ask("POST", f"/v2/models/{model}/infer", {"inputs": inputs, **more})
+
+    def state(self) -> tuple[str, int]:
+        """Of a server of one worker and model of one stage: what the worker does, and how many rows wait."""
+        told = self.ask("GET", "/torchsplit/state")[1]
+        (worker,), (model,) = told["workers"].values(), told["models"].values()
+        return worker["state"], *model["waiting"]
 
     def stop(self) -> None:
         """What SIGTERM does."""
