@@ -40,7 +40,9 @@ FIT = ("no-usage", "refuses-ignore-eos")
 """Bad ones that can be measured all the same."""
 
 
-def endpoint_of(stub, model=GOOD, *, timeout_s=0.5, **more):
+def endpoint_of(stub, model=GOOD, **more):
+    # No other model keeps silent for long, but this machine may.
+    timeout_s = 0.5 if "stalls" in model else 60.0
     return parse_endpoint(stub.url, model, timeout_s=timeout_s, **more)
 
 
@@ -82,7 +84,7 @@ def test_nobody_there_and_a_name_that_is_none():
         pass
     with pytest.raises(InputFault, match=f"nothing listens at 127.0.0.1:{gone.port}"):
         measured(gone)
-    endpoint = parse_endpoint("http://no-such-host.invalid", "m", timeout_s=1)
+    endpoint = parse_endpoint("http://no-such-host.invalid", "m", timeout_s=60)
     with pytest.raises(InputFault, match=r"no-such-host\.invalid:80 cannot be reached"):
         measure_endpoint(endpoint, load_of(), {}, "here")
 
@@ -120,7 +122,8 @@ def test_tokens_and_times_of_a_load():
     figures = result.figures[0]
     assert (figures.sent, figures.answered, figures.prompt_tokens, figures.output_tokens) == (5, 5, 46, 4)
     # The stub never sends earlier; this machine may be late.
-    assert figures.ttft_ms.mean >= 30 and figures.itl_ms > 0 and figures.e2e_ms.mean >= 60
+    assert figures.ttft_ms.mean >= 30 and figures.e2e_ms.mean >= 60
+    assert figures.itl_ms == pytest.approx((figures.e2e_ms.mean - figures.ttft_ms.mean) / 3)
     for answer in result.stages[0].answers:
         assert len(answer.token_times_s) == 4 and answer.due_s <= answer.sent_s <= answer.token_times_s[0]
     row = result.rows[0]

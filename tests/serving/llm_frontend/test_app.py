@@ -258,7 +258,7 @@ def test_what_drains_takes_no_more_and_finishes_what_it_has():
     async def ask(served, engine):
         running = asyncio.create_task(served.complete())
         await until(lambda: engine.seen)
-        draining = asyncio.create_task(served.front.drain(5.0))
+        draining = asyncio.create_task(served.front.drain(60.0))
         await until(lambda: served.front.draining)
         refused = await served.complete()
         engine.let.set()
