@@ -39,7 +39,7 @@ def _free_port() -> int:
 
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
+        with urllib.request.urlopen(f"{address}/_stcore/health", timeout=10) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -65,15 +65,15 @@ def address(home) -> Iterator[str]:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         found = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not _answers(found):
             assert process.poll() is None, (home / "server.log").read_text()
-            assert time.monotonic() < deadline, "the dashboard did not start within a minute"
+            assert time.monotonic() < deadline, "the dashboard did not start within three minutes"
             time.sleep(0.2)
         yield found
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def test_demand_is_drawn_with_the_pointer_and_moved_by_keys(session, address, ho
     moved = float(bars.nth(1).get_attribute("aria-valuenow") or 0)
     assert 0 < moved != drawn[1] and bars.nth(1).get_attribute("aria-valuetext") == f"{moved:g} requests/s"
     press(page, "Plan the day")
-    for _ in range(100):
+    for _ in range(600):
         if windows := workspace.get("plan_request", "review").models[0].demand_windows:
             break
         page.wait_for_timeout(100)

@@ -147,7 +147,7 @@ def test_zoom_pan_fit_and_files(explored):
     page = explored
     scene = canvas(page)
     page.get_by_role("button", name="Fit").click()
-    page.wait_for_timeout(200)
+    settle(page)
     whole = look(page)
     page.get_by_role("button", name="Zoom in").click()
     expect(scene).not_to_have_attribute("data-look", json.dumps(whole, separators=(",", ":")))

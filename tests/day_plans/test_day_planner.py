@@ -345,7 +345,7 @@ def test_response_time_limits_hold_in_each_window():
     model = replace(simple("a", RATES, memory_gib=1.0), max_response_ms=400.0)
     request = on_a30(
         with_windows(model, (5.0, 5.0), (30.0, 30.0)), objective=Objective("min_gpus"), count=2,
-        solver=SolverOptions(12.0),
+        solver=SolverOptions(120.0),
     )  # fmt: skip
     day = workflow.plan_day(request)
     assert all(window.plan.models[0].response_ms.p95 <= 400.0 for window in day.windows)

@@ -72,7 +72,7 @@ def test_the_job_starts_every_server_and_drains_them(tmp_path):
         start_new_session=True,
     )  # fmt: skip
     try:
-        for _ in range(300):
+        for _ in range(1200):
             if log.exists() and len(log.read_text().splitlines()) == 3:
                 break
             time.sleep(0.1)

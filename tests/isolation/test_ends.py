@@ -33,7 +33,7 @@ def test_no_daemon_outlives_its_child(level, end, said):
     def call():
         run_limited(
             "tests.support.isolation.targets:daemons", {"mark": name, "end": end},
-            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0), subject="the model",
+            limits=Limits(wall_s=120.0, silent_s=1.5 if end == "wait" else 60.0), subject="the model",
             receive=heard.append,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from tests.support.isolation.processes import began, gone, mark, running
 from torchsplit_core.isolation.fork_worker import ForkedWorker, WorkerEnded
 from torchsplit_core.values import InternalFault
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 WORKER = """
 from torchsplit_core.isolation.fork_worker import ForkedWorker
 worker = ForkedWorker(time.sleep)

@@ -85,7 +85,7 @@ def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(
     alone: list[float], tmp_path: Path
 ) -> None:
     """Rank 1 is slow, and no memory is free: from step 2 passes are of 2 samples, after step 6 shares change, once."""
-    source = client_file(tmp_path, samples=44, slow=0.03, short=True)
+    source = client_file(tmp_path, samples=44, slow=0.08, short=True)
     run(source, tmp_path / "run", PLAN, 2, steps=8, checkpoint_every=100, balance=True)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
     (short,) = events(tmp_path / "run", "memory_short")

@@ -55,14 +55,14 @@ def test_blocks_leave_a_slow_rank_and_a_kill_right_after_goes_on_with_the_new_st
 ) -> None:
     """Rank 1 is slow in each block. After step 6 one moves; a rank dies in step 7, the first with the new stages."""
     source = client_file(
-        tmp_path, samples=SAMPLES, blocks=4, slow_blocks=0.03, quick_moves=True, kill={"52": "rank"}
+        tmp_path, samples=SAMPLES, blocks=4, slow_blocks=0.1, quick_moves=True, kill={"52": "rank"}
     )
     plan = strategy(optimizer="adamw", pipeline=2, micro_batch=4)
     summary = run(source, tmp_path / "run", plan, 2, steps=9, checkpoint_every=100, balance=True)
     assert losses(tmp_path / "run") == pytest.approx(alone[:9], abs=EXACT)
     (moving,) = events(tmp_path / "run", "layers_moving")
     assert moving["words"].startswith(
-        "moves blocks.2 from stage 1 to stage 0 after step 6: a micro-batch takes 0.0"
+        "moves blocks.2 from stage 1 to stage 0 after step 6: a micro-batch takes 0."
     )
     assert "3 steps are left, the move takes about 0 s" in moving["words"] and moving["rank"] == 1
     (moved,) = events(tmp_path / "run", "layers_moved")
@@ -77,13 +77,13 @@ def test_blocks_leave_a_slow_rank_and_a_kill_right_after_goes_on_with_the_new_st
         assert words.startswith("goes on after step 6") and words.endswith("blocks.0 to blocks.2, blocks.3")
     blocks = {one.rank: dict(one.blocks_s) for one in RunReader(tmp_path / "run").view().ranks}
     assert [*blocks[0]] == ["blocks.0", "blocks.1", "blocks.2"] and [*blocks[1]] == ["blocks.3"]
-    assert (blocks[1]["blocks.3"] or 0.0) >= 0.03
+    assert (blocks[1]["blocks.3"] or 0.0) >= 0.1
 
 
 @pytest.mark.repeated
 def test_blocks_move_between_nodes(alone: list[float], tmp_path: Path) -> None:
     """Two agents, a stage each: both start their rank again, in a round of their own."""
-    source = client_file(tmp_path, samples=SAMPLES, blocks=4, slow_blocks=0.03, quick_moves=True)
+    source = client_file(tmp_path, samples=SAMPLES, blocks=4, slow_blocks=0.1, quick_moves=True)
     plan = strategy(optimizer="adamw", pipeline=2, micro_batch=4)
     address = f"127.0.0.1:{free_port()}"
     how = {"steps": 12, "balance": True, "checkpoint_every": 100}

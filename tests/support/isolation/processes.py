@@ -4,7 +4,7 @@ import time
 import uuid
 from pathlib import Path
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def mark() -> str:

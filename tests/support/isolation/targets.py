@@ -147,8 +147,8 @@ def silent_after(arguments: dict[str, Any], progress: Progress) -> Iterator[int]
     """Three parts, each well within the time a child may be silent, then a sleep that is not."""
     for number in range(3):
         yield number
-        time.sleep(1.0)
-    time.sleep(60)
+        time.sleep(arguments["gap_s"])
+    time.sleep(1000)
 
 
 def read_elsewhere(arguments: dict[str, Any], progress: Progress) -> str:

@@ -31,7 +31,7 @@ def test_a_job_is_stopped_where_it_has_a_button(filled, monkeypatch, arguments, 
 
     monkeypatch.setattr(jobs, "running", lambda _, kinds, name: list(running))
     monkeypatch.setattr(jobs, "end", end)
-    test = AppTest.from_string(SCRIPT.format(arguments=arguments), default_timeout=30)
+    test = AppTest.from_string(SCRIPT.format(arguments=arguments), default_timeout=120)
     test.query_params["workspace"] = filled.id
     test.run()
     assert not test.exception

@@ -48,7 +48,7 @@ with frame.fault_boundary():
 
 
 def opened(workspace: Workspace) -> AppTest:
-    test = AppTest.from_string(SCRIPT, default_timeout=30)
+    test = AppTest.from_string(SCRIPT, default_timeout=120)
     test.query_params["workspace"] = workspace.id
     test.run()
     assert not test.exception

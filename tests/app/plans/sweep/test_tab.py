@@ -88,7 +88,7 @@ def swept(filled) -> Workspace:
 
 
 def opened(workspace: Workspace) -> AppTest:
-    test = AppTest.from_string(SCRIPT, default_timeout=30)
+    test = AppTest.from_string(SCRIPT, default_timeout=120)
     test.query_params["workspace"] = workspace.id
     test.run()
     assert not test.exception

@@ -102,7 +102,7 @@ def test_another_move_drops_the_search_and_so_does_the_way_back(page, solved, qu
 
 def ended(quick: Jobs, names: list[str]) -> None:
     """A search is ended beside the page."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while quick.cancelled != names and time.monotonic() < deadline:
         time.sleep(0.01)
     assert quick.cancelled == names
