@@ -58,7 +58,7 @@ class Server:
 
     def get(self, host: str, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         """The answer to a request for a host; its body is not read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, headers={"Host": f"{host}:{self.port}", **headers})
         answer = connection.getresponse()
         connection.close()
@@ -169,7 +169,7 @@ def test_no_other_site_may_frame_the_dashboard(private):
 def test_what_ends_the_command_ends_the_server(tmp_path, sent):
     server = Server(tmp_path, [])
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as browser:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as browser:
             browser.sendall(
                 f"GET /_stcore/stream HTTP/1.1\r\nHost: localhost:{server.port}\r\nConnection: Upgrade\r\n"
                 f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n".encode()

@@ -42,7 +42,7 @@ class Dashboard:
         return (self.folder / "log").read_text()
 
     def status(self, path: str, method: str = "GET", cookie: str = "") -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, headers={"Cookie": cookie})
         status = connection.getresponse().status
         connection.close()

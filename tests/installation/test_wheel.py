@@ -87,7 +87,7 @@ def server(with_app) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def test_its_one_package_is_the_core_and_carries_all_that_lies_beside_it(wheel):

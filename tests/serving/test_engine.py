@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -79,11 +80,11 @@ async def test_a_batch_waits_for_more_rows_but_not_longer_than_allowed(workers):
         await settle()
         assert worker.batches == [rows(1, 2)], "a full batch starts at once"
         await worker.reply()
+        asked = time.perf_counter()
         third = submit(engine, 3)
-        await settle()
-        assert len(worker.batches) == 1, "a batch that is not full waits"
         while len(worker.batches) == 1:
             await settle()
+        assert time.perf_counter() - asked >= 0.03, "a batch that is not full waits"
         await worker.reply()
         assert await asyncio.gather(first, second, third) == [[1], [2], [3]]
 
@@ -168,8 +169,8 @@ async def test_a_request_that_kills_two_workers_is_not_tried_again(workers):
 
 
 async def test_a_batch_that_stands_still_costs_its_worker(workers, monkeypatch):
-    monkeypatch.setattr(engine_module, "STUCK_DEADLINES", 0.1)
-    async with started(deadline_s=0.5) as engine:
+    monkeypatch.setattr(engine_module, "STUCK_DEADLINES", 0.001)
+    async with started(deadline_s=50) as engine:
         (worker,) = workers.running
         reply = submit(engine, 1)
         while not worker.ended:

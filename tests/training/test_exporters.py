@@ -26,7 +26,7 @@ assert torch.distributed.is_available()
 
 
 def scraped(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
         lines = reply.read().decode().splitlines()
     return {
         name: float(value)

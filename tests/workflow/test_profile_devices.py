@@ -136,7 +136,7 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(replaye
                 running[0] += 1
                 most[0] = max(most[0], running[0])
             if wait:
-                together.wait(30)
+                together.wait(120)
             found = inner(*arguments, **options)
             with lock:
                 running[0] -= 1
@@ -158,11 +158,11 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monke
 
     def measure(source, graph, device, *, progress, **options):
         if device.kind == "mig":
-            assert started.wait(30)
+            assert started.wait(120)
             failed.set()
             raise InputFault("model", "x does not run here", "Mend it.")
         started.set()
-        assert failed.wait(30)
+        assert failed.wait(120)
         try:
             for _ in range(600):
                 progress(0.5, "batch size 1")

@@ -124,11 +124,11 @@ def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path):
 
     with exclusive_measurement(store, CPU, told):
         threading.Thread(target=second).start()
-        assert waiting.wait(30)
+        assert waiting.wait(120)
         with exclusive_measurement(store, replace(CPU, physical="GPU-1"), told):
             order.append("another device")
         order.append("first")
-    assert done.wait(30)
+    assert done.wait(120)
     assert order == ["another device", "first", "second"]
 
 

@@ -144,7 +144,7 @@ def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(old, left_running)
     assert jobs.status(old, running.id).result == {"rows": 3}
     jobs.cancel(old, waiting.id)
     assert jobs.status(old, waiting.id).state == "cancelled"
-    assert left_running.wait(10) != 0
+    assert left_running.wait(120) != 0
 
 
 @pytest.mark.slow

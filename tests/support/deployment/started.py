@@ -204,7 +204,7 @@ def started(deployed: Path, format_name: str, folder: Path) -> Iterator[Host]:
                 process.terminate()
         for process in host.processes:
             try:
-                process.wait(30)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
 

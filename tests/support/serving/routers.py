@@ -35,7 +35,7 @@ def routed(
 
         thread = threading.Thread(target=loop.run_until_complete, args=(work(),))
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(120)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
             with httpx2.Client(base_url=url, timeout=60) as client:
