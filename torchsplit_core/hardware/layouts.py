@@ -81,7 +81,11 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
                 f"unknown profile {quoted(name)}",
                 suggestion(name, known, "profiles"),
             ) from None
-    if sum(profile.memory_slices for profile in wanted) > gpu.memory_slices:
+    if (
+        sum(profile.memory_slices for profile in wanted) > gpu.memory_slices
+        or sum(profile.compute_slices for profile in wanted) > gpu.compute_slices
+        or any(wanted.count(profile) > profile.max_instances for profile in wanted)
+    ):
         return None
     order = sorted(wanted, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
     if gpu.divided == "cores":
@@ -92,9 +96,11 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
     def search(index: int, chosen: tuple[tuple[int, SliceProfile], ...]) -> Layout | None:
         if index == len(order):
             return _layout(gpu, chosen)
+        # Equal instances stand in the order of their starts: no other order fits where this one does not.
+        first = chosen[-1][0] + 1 if chosen and chosen[-1][1] is order[index] else 0
         for start in order[index].placement_starts:
             pair = (start, order[index])
-            if _fits(gpu, chosen, pair):
+            if start >= first and _fits(gpu, chosen, pair):
                 layout = search(index + 1, (*chosen, pair))
                 if layout is not None:
                     return layout
