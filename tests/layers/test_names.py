@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -32,8 +33,12 @@ def modules(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def names_of(path: Path) -> tuple[Counter[str], tuple[str, ...]]:
+    """The names that a file binds, and its public classes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return bound(tree), tuple(name for name in classes if not name.startswith("_"))
 
 
 def test_names_that_say_nothing_become_fewer():
@@ -43,7 +48,7 @@ def test_names_that_say_nothing_become_fewer():
     ):
         names = Counter()
         for path in modules(*folders):
-            names.update(bound(parsed(path)))
+            names.update(names_of(path)[0])
         assert {name: names[name] for name in most if names[name] > most[name]} == {}, folders
 
 
@@ -56,8 +61,7 @@ def test_a_class_has_a_name_that_no_other_room_uses():
     rooms = defaultdict(set)
     for path in modules("torchsplit_core", "app"):
         room = path.relative_to(ROOT).parts[:2]
-        for node in parsed(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                rooms[node.name].add(room)
+        for name in names_of(path)[1]:
+            rooms[name].add(room)
     shared = {name: sorted(where) for name, where in rooms.items() if len(where) > 1}
     assert len(shared) <= HOMONYMS, shared
