@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.isolation.warm import WarmSubprocess
 from tests.support.paths import NO_TORCH, ROOT
@@ -27,6 +28,11 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 # What a test starts finds the targets that lie among the tests.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
+# The same examples each time, however long this machine takes for each.
+settings.register_profile(
+    "any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 IMPORTS = re.compile(r'\A"""(?s:.*?)"""\n(?:(?:from|import|    |\)|#).*\n|\n)*')
 LOADS_TORCH = re.compile(r"^import torch\b", re.M)

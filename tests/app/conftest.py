@@ -9,8 +9,13 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.explorer import mount
+from app.placements import form
+from app.plans import scenario_table
+from app.plans.draft import quick_plan
 from app.plans.inputs import fleet, models, objective, pairs
 from app.plans.presentation import sliders
+from app.plans.sweep import response_times
+from app.session import draft as drafts
 from tests.support.app.field_rows import Rows
 from tests.support.app.packages import look_once
 from tests.support.app.page import open_page, put_plan, run
@@ -31,6 +36,16 @@ def _home(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TORCHSPLIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     st.cache_resource.clear()
+
+
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch) -> None:
+    """What a page finds at once is the best, and moves of one slider are one step, however busy the machine is."""
+    for module, name in (
+        (quick_plan, "QUICK_S"), (form, "QUICK_S"), (response_times, "BUDGET_S"), (drafts, "ONE_STEP_S"),
+        (scenario_table, "MOMENT_S"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 60.0)
 
 
 @pytest.fixture

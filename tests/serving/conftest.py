@@ -10,6 +10,9 @@ import pytest
 from tests.support.serving.doubling import MODELS
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
+from torchsplit_core.serving.llm_frontend import app as llm_frontend
+from torchsplit_core.serving.router import app as router
+from torchsplit_core.serving.router import backend
 from torchsplit_core.serving.settings import ServeSettings
 
 
@@ -27,6 +30,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(run())
     return True
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch) -> None:
+    """Servers of this process are there, however long it is before they are heard."""
+    for module, name in ((llm_frontend, "CONNECT_S"), (backend, "CONNECT_S"), (router, "READY_S")):
+        monkeypatch.setattr(module, name, 60.0)
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,12 @@ def test_full_queues(doubling, gate):
         blocked = pool.submit(doubling.infer, "double", x(300))
         until(lambda: doubling.state() == ("busy", 0))
         asked = [pool.submit(doubling.infer, "double", x(float(row))) for row in range(99)]
-        until(lambda: sum(one.done() for one in asked) == 49)
-        assert all(one.result()[0] == 429 for one in asked if one.done())
+        until(lambda: sum(reply.done() for reply in asked) == 49)
+        assert all(reply.result()[0] == 429 for reply in asked if reply.done())
         assert doubling.state() == ("busy", 50)
         gate.touch()
         assert doubled(blocked.result()) == [600]
-        answers = [one.result() for one in asked]
+        answers = [reply.result() for reply in asked]
     assert sorted(status for status, _ in answers) == [200] * 50 + [429] * 49
     assert all(doubled(answer) == [2.0 * row] for row, answer in enumerate(answers) if answer[0] == 200)
     assert doubling.infer("double", x(*range(51)))[0] == 429
@@ -104,5 +104,5 @@ def test_shares_are_kept_by_turns(file):
             until(lambda: min(asked.values()) >= 50 and big_share() > 0.6)
         finally:
             stop.set()
-        for one in askers:
-            one.result()
+        for asker in askers:
+            asker.result()

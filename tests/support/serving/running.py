@@ -59,8 +59,8 @@ class Running:
 
     def state(self) -> tuple[str, int]:
         """Of a server of one worker and model of one stage: what the worker does, and how many rows wait."""
-        told = self.ask("GET", "/torchsplit/state")[1]
-        (worker,), (model,) = told["workers"].values(), told["models"].values()
+        state = self.ask("GET", "/torchsplit/state")[1]
+        (worker,), (model,) = state["workers"].values(), state["models"].values()
         return worker["state"], *model["waiting"]
 
     def stop(self) -> None:
