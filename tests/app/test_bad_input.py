@@ -13,6 +13,7 @@ from app.shell.address import slug
 from tests.support.app.page import field, open_page, put_plan
 from tests.support.app.values import plan, point, request
 from tests.support.deployment.helpers import planned_gpu, tenant
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import PLAN
@@ -32,7 +33,6 @@ from torchsplit_core.workspace.store import Workspace
 
 HOSTILE = "<img src=x onerror=alert(1)>![a](http://x)**b**$x$:red[c]&quot;"
 CODE = re.compile("`[^`\n]*`")
-MANY = 1000
 PAGES = ("overview", "models", "plan", "activity", "workspace", "help", "placements")
 
 
@@ -74,23 +74,23 @@ def test_hostile_names_stay_words_on_every_page(store):
                 assert "![a](http" not in told and "$x$" not in told, (kind, told)
 
 
-def thousand() -> tuple[PlanRequest, PlanOutcome]:
-    """A thousand models on a thousand GPUs, each on a seventh of seven of them."""
+def as_many_models_as_gpus(many: int) -> tuple[PlanRequest, PlanOutcome]:
+    """So many models on so many GPUs, each on a seventh of seven of them."""
     base, one = request(), plan()
     seventh = (point("1g.10gb", 50.0),)
     spec = replace(base.models[0], variants=(Variant("whole", (Stage("whole", seventh),)),))
     asked = replace(
         base,
-        gpus=(FleetEntry("A100-80GB", count=MANY),),
-        models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
+        gpus=(FleetEntry("A100-80GB", count=many),),
+        models=tuple(replace(spec, name=f"m{number}") for number in range(many)),
     )
     gpus = tuple(
         planned_gpu(f"gpu{number}", "A100-80GB", [
             ("1g.10gb", start,
-             tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None))
+             tenant(f"m{(7 * number + start) % many}", throughput_rps=50.0, memory_gib=None))
             for start in range(7)
         ])
-        for number in range(MANY)
+        for number in range(many)
     )  # fmt: skip
     models = tuple(PlannedModel(spec.name, "whole", 350.0, 1.75, 40.0) for spec in asked.models)
     # As a file of another hand may have it: without its levels.
@@ -101,14 +101,15 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_on_a_thousand_gpus(workspace):
-    asked, outcome = thousand()
+@repeated("count", [250, 1000])
+def test_many_models_on_as_many_gpus(count, workspace):
+    asked, outcome = as_many_models_as_gpus(count)
     put_plan(workspace, asked, outcome, "many")
     open_page("overview", workspace)
     page = open_page("plan", workspace)
     # Plans with exactly what is asked leave queues that grow.
-    assert any("All 1000 models get their demand, but under load" in one.value for one in page.warning)
-    # One slider a model would be a thousand: the rest are in the table.
+    assert any(f"All {count} models get their demand, but under load" in one.value for one in page.warning)
+    # One slider a model would be as many: the rest are in the table.
     assert len(page.get("bidi_component")) < 100
 
 

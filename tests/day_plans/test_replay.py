@@ -320,7 +320,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_others(steady):
 
 def test_intervals_come_with_replications_alone(steady):
     request, outcome = steady
-    trace = hourly(a=2.2, b=0.1)
+    trace = hourly(a=0.7, b=0.1)
     single = model_of(replay_day(request, outcome, trace, settings()), "static", "a")
     several = model_of(replay_day(request, outcome, trace, settings(replications=3)), "static", "a")
     assert single.p95_ci95_ms is None and single.hours[3].p95_ci95_ms is None

@@ -38,6 +38,16 @@ def chats():
     return request, workflow.plan_day(request, times=ChangeTimes(start_s=480.0, drain_s=1.0))
 
 
+OVERLOADED = [0.25] * 6 + [2.4] * 2 + [1.0] * 13 + [0.25] * 3
+
+
+@pytest.fixture(scope="module")
+def overloaded(chats):
+    """The model in the windows of a day whose night is overloaded, all requests simulated."""
+    replay = workflow.replay_day(*chats, hourly(chat=OVERLOADED), settings())
+    return model_of(replay, "windows", "chat")
+
+
 def test_an_engine_is_there_when_the_day_begins_and_what_it_works_on_at_its_end_is_cut_off(chats):
     request, outcome = chats
     asked = workflow.with_engine_points(request)
@@ -83,21 +93,17 @@ def test_limits_of_tokens_are_kept_together(chats):
     assert attainment(max_ttft_ms=None, max_tpot_ms=None) is None
 
 
-def test_an_engine_that_comes_too_late_lets_requests_wait_and_that_is_seen(chats):
+def test_an_engine_that_comes_too_late_lets_requests_wait_and_that_is_seen(overloaded):
     """An overload of the night: chats wait at full engines until the day's engine has loaded."""
-    request, outcome = chats
-    rates = [0.25] * 6 + [2.4] * 2 + [1.0] * 13 + [0.25] * 3
-    model = model_of(workflow.replay_day(request, outcome, hourly(chat=rates), settings()), "windows", "chat")
+    model = overloaded
     assert [hour.hour for hour in model.hours if hour.stable is False] == [6, 7] and model.stable is False
     assert model.hours[7].attainment < 0.05 < 0.8 < model.hours[14].attainment
     assert model.hours[7].served_share == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_sampled_day_of_engines_is_the_whole_day_within_its_error(chats):
-    request, outcome = chats
-    rates = hourly(chat=[0.25] * 6 + [2.4] * 2 + [1.0] * 13 + [0.25] * 3)
-    whole = model_of(workflow.replay_day(request, outcome, rates, settings()), "windows", "chat")
-    replay = workflow.replay_day(request, outcome, rates, settings(requests_per_model=8000, replications=3))
+def test_a_sampled_day_of_engines_is_the_whole_day_within_its_error(chats, overloaded):
+    whole, sample = overloaded, settings(requests_per_model=8000, replications=3)
+    replay = workflow.replay_day(*chats, hourly(chat=OVERLOADED), sample)
     part = model_of(replay, "windows", "chat")
     assert replay.simulated_share < 0.2
     assert part.arrived_requests == pytest.approx(whole.arrived_requests, rel=0.02)

@@ -107,7 +107,8 @@ def test_a_rank_that_says_its_end_without_a_new_step_keeps_where_its_time_went(
 
 def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     """What was begun is gone on with from there, to the losses of a run that nobody asked anything."""
-    source = client_file(tmp_path, samples=4000)
+    # Slow, so that it has not gone far when it is stopped: as far goes the run that nobody asked anything.
+    source = client_file(tmp_path, samples=4000, slow=0.02)
     launcher = started(source, tmp_path, "--steps", "100000", "--checkpoint-every", "100000")
     folder = tmp_path / "run"
     until(folder, lambda view: view.last_step > 2)

@@ -9,15 +9,17 @@ import pytest
 from benchmarks.fleet_instances import Family, fleet_instance
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import crowded, small
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.fractional.slice_contents import better_contents, is_known, list_options
 from torchsplit_core.planning.problem.build import build_problem
 
 
 @pytest.mark.slow
-def test_contents_reach_the_best_plan_and_none_above_it():
+@repeated("seeds", [range(60), range(60, 120)])
+def test_contents_reach_the_best_plan_and_none_above_it(seeds):
     reached = tried = improved = 0
-    for seed in range(120):
+    for seed in seeds:
         request = crowded(seed)
         problem, whole = build_problem(request), plan(replace(request, sharing="exclusive"))
         best = best_shared(request)
@@ -29,7 +31,7 @@ def test_contents_reach_the_best_plan_and_none_above_it():
         tried += 1
         improved += better is not None
         reached += level >= best[0] * (1 - 1e-3)
-    assert tried > 20 and improved > 5
+    assert tried >= 10 and improved > 2
     # The rest needs a point with less memory at a lower rate, which contents do not have.
     assert reached >= 0.9 * tried
 
