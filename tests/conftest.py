@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.isolation.warm import WarmSubprocess
 from tests.support.paths import NO_TORCH, ROOT
+from torchsplit_core.hardware.clock_stability import measure_cores
 from torchsplit_core.isolation import launch
 from torchsplit_core.values import InputFault
 
@@ -124,6 +125,13 @@ def _stand_in() -> Iterator[None]:
     finally:
         sys.path.remove(str(NO_TORCH))
         os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cores_looked_at_briefly() -> Iterator[None]:
+    """How steady this machine's cores are is shown by no test, and looking for two seconds takes them from others."""
+    with mock.patch.object(measure_cores, "__defaults__", (0.2,)):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
