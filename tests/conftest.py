@@ -135,6 +135,13 @@ def cores_looked_at_briefly() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_wait_for_the_disk() -> Iterator[None]:
+    """What this process writes need not survive a power cut: the test of one follows the calls."""
+    with mock.patch("os.fsync", lambda handle: None):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def own_store() -> Iterator[None]:
     """A store and a folder of locks for this process and the commands its tests start: nothing of the user's is read
     or written, and the servers of tests that run side by side may share cores."""

@@ -8,7 +8,6 @@ from tests.support.deployment.helpers import FakeHost, install_fake
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no test takes the power away
 
 
 @pytest.fixture
