@@ -40,6 +40,9 @@ the second factor times its previous share."""
 SETS_PART, SET_ROUNDS = 0.4, 20
 """Part of the remaining time for simulating sets of slices, and the plans made of them."""
 
+MIN_SETS_S = 0.5
+"""Seconds for sets of slices, and for a plan of them, that a limit too short for any plan is exceeded by."""
+
 LESS = 1e-6
 """Relative reduction of the cost that counts as one."""
 
@@ -141,11 +144,13 @@ class SloSearch:
 
     def _plan_slice_sets(self, sets: SliceSetSearch) -> Iterator[None]:
         """Plan with sets of whole slices, each simulated; a set that fails its long simulation is taken out."""
-        sets.enumerate(time.perf_counter() + SETS_PART * self.left())
+        # A first plan takes tenths of a second, which a shorter limit must allow.
+        least = 0.0 if self.best is not None else MIN_SETS_S
+        sets.enumerate(time.perf_counter() + max(SETS_PART * self.left(), least))
         for _ in range(SET_ROUNDS):
             most = math.inf if self.best is None else self._values(self.best.outcome)[0] * (1 - LESS)
-            seconds = self.left()
-            gpus = sets.cheapest(most, seconds / 3) if seconds > LEAST_S else None
+            seconds = max(self.left() / 3, least)
+            gpus = sets.cheapest(most, seconds) if seconds >= LEAST_S / 3 else None
             if gpus is None:
                 return
             self.plans += 1
