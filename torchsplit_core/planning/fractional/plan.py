@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
-from torchsplit_core.planning.exclusive.plan import plan_exclusive
+from torchsplit_core.planning.exclusive.plan import ExclusiveResult, plan_exclusive
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
@@ -85,8 +85,8 @@ on the layouts of a plan without them."""
 CONTENT_SHARE = 0.8
 """Part of the remaining time for changing what stands together on slices."""
 
-FREE_SHARE = 0.6
-"""Part of the time for the plan without co-locations, where there are hard ones."""
+WHOLE_SHARE, FREE_SHARE = 0.2, 0.6
+"""Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -126,9 +126,12 @@ def plan_fractional(
         value_bound = shares.bound * (1 + TOLERANCE)
     plans = [] if initial is None else [initial]
     small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
-    colocated, free_bound = None, None
+    colocated, free_bound, whole = None, None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     if hard and small and tenancy_count(problem) > MAX_EXACT_TENANCIES:
+        # Whole slices first: with many pairs nothing better may be found in time.
+        whole = plan_exclusive(exclusive(), partial_deadline(deadline, WHOLE_SHARE), progress)
+        watch.searched_s += whole.levels.seconds
         free = build_problem(replace(problem.request, colocations=()))
         planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
         if planned.status == "infeasible":
@@ -169,9 +172,12 @@ def plan_fractional(
             plans,
             fixed_problems,
             first_only,
+            whole,
         )
         if free_bound is not None:
             steps.tighten(free_bound)
+        if whole is not None:
+            steps.plan_exclusive()
         if colocated is not None:
             steps.add_plan("colocated", colocated.problem, colocated.assignment, LevelsResult())
             colocated = None
@@ -221,6 +227,8 @@ class _SearchSteps:
     fixed_problems: dict[tuple[FleetEntry, ...], Problem]
     first_only: bool
     """Whether the relaxation has no more than the first level."""
+    whole: ExclusiveResult | None = None
+    """The plan of whole slices, once it was searched."""
     counted: list[TenancyCounts] = field(default_factory=list)
     """The best counts, last those that let each tenancy have the share of its own latency."""
     pooled_bound: float | None = field(init=False)
@@ -237,7 +245,7 @@ class _SearchSteps:
         """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
         self._pack_relaxation()
         for step in (
-            self._price_levels, self._count_tenancies, self._solve_counts, self._plan_exclusive, self._dive,
+            self._price_levels, self._count_tenancies, self._solve_counts, self.plan_exclusive, self._dive,
             self._change_contents, self._solve_fixed_layouts,
         ):  # fmt: skip
             if self.plans and self._best().status == "optimal":
@@ -359,19 +367,18 @@ class _SearchSteps:
             return False
         return self.add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
 
-    def _plan_exclusive(self) -> None:
+    def plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
-        until = partial_deadline(self.deadline, 0.35)
-        exclusive_result = plan_exclusive(
-            self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b)
-        )
-        self.watch.searched_s += exclusive_result.levels.seconds
-        if exclusive_result.assignment is None:
+        if self.whole is None:
+            until = partial_deadline(self.deadline, 0.35)
+            self.whole = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+            self.watch.searched_s += self.whole.levels.seconds
+        if self.whole.assignment is None or "exclusive_value" in self.details:
             return
         self.add_plan(
             "exclusive",
-            replace(exclusive_result.problem, request=self.request),
-            exclusive_result.assignment,
+            replace(self.whole.problem, request=self.request),
+            self.whole.assignment,
             LevelsResult(),
         )
 
