@@ -32,6 +32,8 @@ from torchsplit_core.values.status import SearchVerdict
 _PACK_S = 0.5
 """Seconds to refute a component at a threshold. Chosen, not measured."""
 
+_FEW_GPUS = 0.05
+"""Relative gap of a packing of few GPUs. Chosen, not measured."""
 
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0))
 """No columns and their weights."""
@@ -109,6 +111,7 @@ class JointProgram:
         self._graphs, self._layers = graphs, graphs.instance.layers
         self._program = RowProgram()
         self._trails: list[tuple[ThresholdGraph, PathProgram]] = []
+        self._packed: list[tuple[int, np.ndarray]] = []
         self._empty, self._tightened = False, False
         self._given: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         members: list[Sequence[Sequence[int]]] = []
@@ -149,8 +152,9 @@ class JointProgram:
             self._empty = True
             return [_NOTHING] * len(fleet)
         first = self._program.add_columns(
-            [0.0] * len(usable), (self._layers // items.low[usable]).astype(float).tolist()
+            items.sizes[usable].tolist(), (self._layers // items.low[usable]).astype(float).tolist()
         )
+        self._packed.append((first, items.multiset[usable]))
         every = first + np.arange(len(usable))
         self._program.add_row(-INF, self._layers, every, items.low[usable])
         self._program.add_row(self._layers, INF, every, items.high[usable])
@@ -232,6 +236,20 @@ class JointProgram:
             if not sum(trail.add_piece_cuts(solution.values) for _, trail in self._trails):
                 return "found", self._pipelines(solution.values)
         return "unknown", []
+
+    def packing(self, clock: SearchClock) -> list[list[tuple[int, ...]]]:
+        """The kinds of the segments of each packing, with few GPUs in all; [] if none was found."""
+        if self._empty:
+            return []
+        solution = self._program.solve(clock.left_s(), relative_gap=_FEW_GPUS)
+        if solution.status not in ("optimal", "feasible"):
+            return []
+        multisets = self._graphs.table.multisets
+        packings = []
+        for first, rows in self._packed:
+            times = np.rint(solution.values[first : first + len(rows)]).astype(np.int64)
+            packings.append([multisets[row] for row in np.repeat(rows, times).tolist()])
+        return packings
 
     def _pipelines(self, values: np.ndarray) -> list[Segments]:
         free = [list(gpus) for gpus in self._cells]

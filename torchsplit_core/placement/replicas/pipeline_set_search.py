@@ -40,9 +40,9 @@ _GREEDY, _FEW = 0.7, 6
 """Share of the rest for one best pipeline after the other, if the best leaves room for so few more, or segments are too
 many for a table. Chosen, not measured."""
 
-_VECTORS, _PACKINGS = 0.8, 0.15
-"""Share of the rest for vectors of thresholds, if the fleet holds few pipelines, and of that for packings. Chosen, not
-measured."""
+_VECTORS, _PACKINGS, _ANNEALED = 0.8, 0.15, 0.5
+"""Share of the rest for vectors of thresholds, if the fleet holds few pipelines; of that for packings, and of what is
+left for annealing. Chosen, not measured."""
 
 _COMPLETE_S = 1.0
 """Seconds for further pipelines beside some that were found. Chosen, not measured."""
@@ -148,6 +148,9 @@ def _search_large_fleet(
         part = clock.part(_VECTORS * clock.left_s())
         offer(successive_best(instance, singles, count, part.part(_COMPLETE_S * count), offer))
         vectors.refute_by_packings(best_set[0], part.part(_PACKINGS * part.left_s()))
+        for pipelines in vectors.anneal(best_set[0], part.part(_ANNEALED * part.left_s())):
+            bound = min(bound, vectors.bound())
+            offer(sum_and_order(instance, pipelines))
         while True:
             bound = min(bound, vectors.bound())
             offer(best_set)

@@ -9,23 +9,29 @@ take milliseconds, then by joint programs (joint_program.py), whose pipelines ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from torchsplit_core.placement.model.instance import Segments
+from torchsplit_core.placement.replicas.annealing import VectorAnnealing
 from torchsplit_core.placement.replicas.joint_program import JointProgram, ThresholdGraphs, packings_fit
 from torchsplit_core.placement.replicas.pipelines import EQUAL
+from torchsplit_core.placement.replicas.vector_packings import VectorPackings, is_below
 from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 from torchsplit_core.placement.search.segment_table import candidate_values
 
 MOST_PIPELINES = 4
 """Most pipelines that a fleet holds for vectors to be examined: more leave the bound by prices little to gain. Chosen,
 not measured."""
 
-_PACK_S, _HALVINGS = 0.25, 5
-"""Seconds of a packing, and the steps towards the smallest multiple of a vertex that packings refute. Chosen, not
-measured."""
+_PACK_S = 0.25
+"""Seconds of a packing. Chosen, not measured."""
+
+_VERTICES, _TRIES, _MOVES = 6, 5, 5_000
+"""Of annealings: the largest vertices that are tried, multiples of each, and moves a GPU, once more as many with every
+try of a vertex by programs. Chosen, not measured."""
 
 _BETWEEN = (0.5, 0.75, 0.9)
 """Where a vector is tried, from the value (0) to a vertex (1): each in turn while none is decided. Chosen, not
@@ -34,6 +40,9 @@ measured."""
 _TRY_S, _RELAXED = 3.0, 0.3
 """Seconds of a program at first, twice as many once all of _BETWEEN were tried; the share of as many again for its
 relaxation. Chosen, not measured."""
+
+_STUCK = 6
+"""Annealings of a vertex without programs before it is given up. Chosen, not measured."""
 
 Vector = tuple[float, ...]
 """Values of pipelines, descending; 0: no pipeline."""
@@ -54,9 +63,11 @@ class ThresholdVectors:
     def __init__(self, graphs: ThresholdGraphs, best: float, count: int) -> None:
         self._graphs, self._count = graphs, count
         self._values = candidate_values(graphs.instance, graphs.table)
+        self._packings = VectorPackings(graphs)
         self._vertices: dict[Vector, int] = {(best,) * count: 0}
         self._reached: list[Vector] = []
         self._tried: dict[tuple[int, Vector], JointProgram] = {}
+        self._seed = 0
         self.stuck = False
         """Whether the last step had no program to try, because some threshold has too many patterns."""
 
@@ -68,21 +79,28 @@ class ThresholdVectors:
         """Lower the bound towards `value` as far as packings do."""
         while not clock.over() and self.bound() > value * (1 + EQUAL):
             vertex = max(self._vertices, key=sum)
-            if self._fits(vertex):
+            if self._packings.fits(vertex):
                 return
-            low, high = 0.0, 1.0
-            for _ in range(_HALVINGS):
-                middle = (low + high) / 2
-                if self._fits(self._scaled(vertex, middle)):
-                    low = middle
+            self._cut(self._packings.least_refuted(vertex), self._packings.below)
+
+    def anneal(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
+        """Pipelines between the value and the largest vertices, by annealing and bisection of each."""
+        largest = sorted(self._vertices, key=sum, reverse=True)[:_VERTICES]
+        shares = dict.fromkeys(largest, 1.0)
+        failed = dict.fromkeys(largest, 1.0)
+        for _ in range(_TRIES):
+            for vertex in largest:
+                if clock.over() or shares[vertex] * sum(vertex) <= value:
+                    continue
+                pipelines = self._anneal(self._scaled(vertex, shares[vertex]), 1, clock)
+                if pipelines:
+                    yield pipelines
+                    reached = sum(pipeline_throughput(self._graphs.instance, one) for one in pipelines)
+                    value = max(value, reached)
                 else:
-                    high = middle
-            refuted = self._scaled(vertex, high)
-            for place in range(self._count - 1, -1, -1):
-                without = (*refuted[:place], 0.0, *refuted[place + 1 :])
-                if not self._fits(without):
-                    refuted = without
-            self._cut(refuted)
+                    failed[vertex] = shares[vertex]
+            for vertex in largest:
+                shares[vertex] = (value / sum(vertex) + failed[vertex]) / 2
 
     def step(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
         """Try a vector between the value and the largest vertex; yields disjoint pipelines found on the way."""
@@ -95,26 +113,50 @@ class ThresholdVectors:
         programs = [
             (linked, tried, self._program(linked, tried))
             for linked, tried in self._programs(thresholds)
-            if not any(_below(self._padded(tried), known) for known in self._reached)
+            if not any(is_below(self._padded(tried), known) for known in self._reached)
         ]
-        self.stuck = not programs
+        self.stuck = not programs and effort >= _STUCK
         seconds = _TRY_S * 2 ** (effort // len(_BETWEEN))
         for _, tried, program in programs:
             if program.refuted(clock.part(_RELAXED * seconds)):
-                self._cut(self._padded(tried))
+                self._cut(self._padded(tried), self._below)
                 return
+        pipelines = self._anneal(wanted, effort + 1, clock)
+        if pipelines:
+            yield pipelines
+            return
         for linked, tried, program in programs:
             if clock.over():
                 return
             status, pipelines = program.solve(clock.part(seconds))
             if status == "none":
-                self._cut(self._padded(tried))
+                self._cut(self._padded(tried), self._below)
                 return
             if status == "found":
-                # Sequences in flight may limit pipelines below their segments.
-                if linked == len(tried) and self._graphs.instance.flight is None:
-                    self._reached.append(self._padded(tried))
+                if linked == len(tried):
+                    self._reach(self._padded(tried))
                 yield pipelines
+
+    def _anneal(self, vector: Vector, effort: int, clock: SearchClock) -> list[Segments]:
+        """Pipelines of a vector by annealing; [] if none were found."""
+        thresholds = [threshold for threshold in vector if threshold > 0]
+        if not self._packings.fits(vector) or any(is_below(vector, known) for known in self._reached):
+            return []
+        shapes = JointProgram(self._graphs, thresholds, 0).packing(clock.part(_PACK_S))
+        if not shapes:
+            return []
+        self._seed += 1
+        instance, table = self._graphs.instance, self._graphs.table
+        moves = _MOVES * len(instance.kinds) * effort
+        pipelines = VectorAnnealing(instance, table, thresholds, shapes, self._seed).find(moves, clock)
+        if pipelines:
+            self._reach(vector)
+        return pipelines
+
+    def _reach(self, vector: Vector) -> None:
+        # Sequences in flight may limit pipelines below their segments.
+        if self._graphs.instance.flight is None:
+            self._reached.append(vector)
 
     def _program(self, linked: int, thresholds: Sequence[float]) -> JointProgram:
         """The program, with the cuts of earlier tries."""
@@ -139,10 +181,6 @@ class ThresholdVectors:
                 programs.append((linked, thresholds))
         return programs
 
-    def _fits(self, vector: Vector) -> bool:
-        thresholds = [self._at_least(value) for value in vector if value > 0]
-        return packings_fit(self._graphs, thresholds, _PACK_S)
-
     def _scaled(self, vector: Vector, factor: float) -> Vector:
         return tuple(self._at_least(value * factor) if value > 0 else 0.0 for value in vector)
 
@@ -159,23 +197,19 @@ class ThresholdVectors:
         index = int(np.searchsorted(self._values, threshold))
         return float(self._values[index - 1]) if index else 0.0
 
-    def _cut(self, refuted: Vector) -> None:
-        """Leave out all vectors that are not below the refuted one."""
+    def _cut(self, refuted: Vector, below: Callable[[float], float]) -> None:
+        """Leave out all vectors that are not below the refuted one. below(t): the most that pipelines are worth which
+        do not reach t."""
         cut: dict[Vector, int] = {}
         for vertex, effort in self._vertices.items():
-            if not _below(refuted, vertex):
+            if not is_below(refuted, vertex):
                 cut[vertex] = effort
                 continue
             for place, threshold in enumerate(refuted):
                 if threshold > 0:
-                    lower = (*vertex[:place], self._below(threshold), *vertex[place + 1 :])
+                    lower = (*vertex[:place], below(threshold), *vertex[place + 1 :])
                     cut.setdefault(tuple(sorted(lower, reverse=True)), 0)
         self._vertices = {}
         for vertex in sorted(cut, key=sum, reverse=True):
-            if not any(_below(vertex, known) for known in self._vertices):
+            if not any(is_below(vertex, known) for known in self._vertices):
                 self._vertices[vertex] = cut[vertex]
-
-
-def _below(vector: Vector, other: Vector) -> bool:
-    """Whether no value of the vector is above the other's in its place."""
-    return all(value <= limit for value, limit in zip(vector, other, strict=True))
