@@ -2,7 +2,8 @@
 
 A state is a packing on GPUs in an order: for each pipeline a sequence of sets of GPUs, whose segments can hold all
 layers at its threshold, and unused GPUs. Its cost is the number of links between GPUs of neighbouring segments that are
-below the threshold; at 0 the sequences are pipelines. A move replaces slices of sequences: blocks of two pipelines are
+below the threshold, those little below it half; at 0 the sequences are pipelines that reach the vector, else pipelines
+of the values of their slowest links. A move replaces slices of sequences: blocks of two pipelines are
 exchanged, a block is moved or reversed, GPUs are exchanged, used or left out, if all layers are still held. Moves and
 temperatures are counted and drawn from a seed, so the result does not depend on the machine's speed.
 """
@@ -23,6 +24,12 @@ from torchsplit_core.placement.search.segment_table import SegmentTable
 
 _HOTTEST, _COLDEST = 0.5, 0.12
 """Temperatures in slow links, from the first move to the last, falling geometrically. Chosen, not measured."""
+
+_LITTLE, _FAR = 0.5, 0.8
+"""The cost of a link just below the threshold t, and how far below it, in t, a link costs 1. Chosen, not measured."""
+
+_NONE = 1e-6
+"""A lower cost is 0: costs are added and subtracted."""
 
 _BLOCK = 6
 """Most segments of a block. Chosen, not measured."""
@@ -49,7 +56,7 @@ class VectorAnnealing:
     ) -> None:
         self._instance, self._table = instance, table
         self._kinds, self._random = instance.kinds, random.Random(seed)
-        self._slow = [(instance.links < threshold).astype(int).tolist() for threshold in thresholds]
+        self._slow = [_slowness(instance.links, threshold) for threshold in thresholds]
         self._held = [_intervals(table, threshold) for threshold in thresholds]
         self._alone = [[self._most(number, (kind,)) for kind in self._kinds] for number in range(len(shapes))]
         self._deal(shapes)
@@ -59,14 +66,14 @@ class VectorAnnealing:
             for number, slots in enumerate(self._slots)
         ]
 
-    def find(self, moves: int, clock: SearchClock) -> list[Segments]:
-        """Disjoint pipelines of the thresholds, with at most so many moves; [] if none were found."""
+    def find(self, moves: int, clock: SearchClock) -> tuple[bool, list[Segments]]:
+        """Whether at most so many moves reach the thresholds, and disjoint pipelines, [] if there are none."""
         slow = sum(self._slow_links(number, slots) for number, slots in enumerate(self._slots))
         cooling = (_COLDEST / _HOTTEST) ** (1 / moves)
         temperature = _HOTTEST
         draw = self._random.random
         for move in range(moves):
-            if slow <= 0 or (move % _CHECK == 0 and clock.over()):
+            if slow < _NONE or (move % _CHECK == 0 and clock.over()):
                 break
             temperature *= cooling
             splices, unused = self._propose()
@@ -85,7 +92,8 @@ class VectorAnnealing:
             if unused is not None:
                 self._unused = unused
         clock.count("annealings")
-        return self._pipelines() if slow <= 0 else []
+        pipelines = self._pipelines()
+        return slow < _NONE and bool(pipelines), pipelines
 
     def _deal(self, shapes: Sequence[Sequence[tuple[int, ...]]]) -> None:
         """GPUs for a packing, at random."""
@@ -192,7 +200,7 @@ class VectorAnnealing:
             more -= held(number, slot)
         return more
 
-    def _slow_change(self, splice: Splice) -> int:
+    def _slow_change(self, splice: Splice) -> float:
         number, start, stop, slots = splice
         row = self._slots[number]
         before, after = row[max(start - 1, 0) : start], row[stop : stop + 1]
@@ -200,8 +208,8 @@ class VectorAnnealing:
             number, row[max(start - 1, 0) : stop + 1]
         )
 
-    def _slow_links(self, number: int, slots: list[Slot]) -> int:
-        slow, total = self._slow[number], 0
+    def _slow_links(self, number: int, slots: list[Slot]) -> float:
+        slow, total = self._slow[number], 0.0
         for left, right in pairwise(slots):
             if len(left) == len(right) == 1:
                 total += slow[left[0]][right[0]]
@@ -236,6 +244,13 @@ class VectorAnnealing:
             counts = distribute_layers(intervals, value, self._instance.layers)
             pipelines.append(tuple(zip(counts, sets, strict=True)))
         return pipelines if all(pipeline_throughput(self._instance, one) > 0 for one in pipelines) else []
+
+
+def _slowness(links: np.ndarray, threshold: float) -> list[list[float]]:
+    """The cost of every link; 0 of those that reach the threshold."""
+    short = np.minimum(1.0, (threshold - links) / (_FAR * threshold))
+    costs: list[list[float]] = np.where(links >= threshold, 0.0, _LITTLE + (1 - _LITTLE) * short).tolist()
+    return costs
 
 
 def _intervals(table: SegmentTable, threshold: float) -> dict[tuple[int, ...], tuple[int, int]]:

@@ -29,7 +29,7 @@ not measured."""
 _PACK_S = 0.25
 """Seconds of a packing. Chosen, not measured."""
 
-_VERTICES, _TRIES, _MOVES = 6, 5, 5_000
+_VERTICES, _TRIES, _MOVES = 4, 5, 5_000
 """Of annealings: the largest vertices that are tried, multiples of each, and moves a GPU, once more as many with every
 try of a vertex by programs. Chosen, not measured."""
 
@@ -40,6 +40,9 @@ measured."""
 _TRY_S, _RELAXED = 3.0, 0.3
 """Seconds of a program at first, twice as many once all of _BETWEEN were tried; the share of as many again for its
 relaxation. Chosen, not measured."""
+
+_TILT = 0.12
+"""How much lower all but the highest value of a vertex are for further tries. Chosen, not measured."""
 
 _STUCK = 6
 """Annealings of a vertex without programs before it is given up. Chosen, not measured."""
@@ -86,21 +89,22 @@ class ThresholdVectors:
     def anneal(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
         """Pipelines between the value and the largest vertices, by annealing and bisection of each."""
         largest = sorted(self._vertices, key=sum, reverse=True)[:_VERTICES]
-        shares = dict.fromkeys(largest, 1.0)
-        failed = dict.fromkeys(largest, 1.0)
+        targets = list(dict.fromkeys(target for vertex in largest for target in (vertex, _tilted(vertex))))
+        shares = dict.fromkeys(targets, 1.0)
+        failed = dict.fromkeys(targets, 1.0)
         for _ in range(_TRIES):
-            for vertex in largest:
-                if clock.over() or shares[vertex] * sum(vertex) <= value:
+            for target in targets:
+                if clock.over() or shares[target] * sum(target) <= value:
                     continue
-                pipelines = self._anneal(self._scaled(vertex, shares[vertex]), 1, clock)
+                reached, pipelines = self._anneal(self._scaled(target, shares[target]), 1, clock)
                 if pipelines:
                     yield pipelines
-                    reached = sum(pipeline_throughput(self._graphs.instance, one) for one in pipelines)
-                    value = max(value, reached)
-                else:
-                    failed[vertex] = shares[vertex]
-            for vertex in largest:
-                shares[vertex] = (value / sum(vertex) + failed[vertex]) / 2
+                    found = sum(pipeline_throughput(self._graphs.instance, one) for one in pipelines)
+                    value = max(value, found)
+                if not reached:
+                    failed[target] = shares[target]
+            for target in targets:
+                shares[target] = (value / sum(target) + failed[target]) / 2
 
     def step(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
         """Try a vector between the value and the largest vertex; yields disjoint pipelines found on the way."""
@@ -121,9 +125,10 @@ class ThresholdVectors:
             if program.refuted(clock.part(_RELAXED * seconds)):
                 self._cut(self._padded(tried), self._below)
                 return
-        pipelines = self._anneal(wanted, effort + 1, clock)
+        reached, pipelines = self._anneal(wanted, effort + 1, clock)
         if pipelines:
             yield pipelines
+        if reached:
             return
         for linked, tried, program in programs:
             if clock.over():
@@ -137,21 +142,22 @@ class ThresholdVectors:
                     self._reach(self._padded(tried))
                 yield pipelines
 
-    def _anneal(self, vector: Vector, effort: int, clock: SearchClock) -> list[Segments]:
-        """Pipelines of a vector by annealing; [] if none were found."""
+    def _anneal(self, vector: Vector, effort: int, clock: SearchClock) -> tuple[bool, list[Segments]]:
+        """Whether annealing reached a vector, and the pipelines that it ended with, if there are any."""
         thresholds = [threshold for threshold in vector if threshold > 0]
         if not self._packings.fits(vector) or any(is_below(vector, known) for known in self._reached):
-            return []
+            return False, []
         shapes = JointProgram(self._graphs, thresholds, 0).packing(clock.part(_PACK_S))
         if not shapes:
-            return []
+            return False, []
         self._seed += 1
         instance, table = self._graphs.instance, self._graphs.table
         moves = _MOVES * len(instance.kinds) * effort
-        pipelines = VectorAnnealing(instance, table, thresholds, shapes, self._seed).find(moves, clock)
-        if pipelines:
+        annealing = VectorAnnealing(instance, table, thresholds, shapes, self._seed)
+        reached, pipelines = annealing.find(moves, clock)
+        if reached:
             self._reach(vector)
-        return pipelines
+        return reached, pipelines
 
     def _reach(self, vector: Vector) -> None:
         # Sequences in flight may limit pipelines below their segments.
@@ -213,3 +219,8 @@ class ThresholdVectors:
         for vertex in sorted(cut, key=sum, reverse=True):
             if not any(is_below(vertex, known) for known in self._vertices):
                 self._vertices[vertex] = cut[vertex]
+
+
+def _tilted(vertex: Vector) -> Vector:
+    """The vertex with lower second and further values, where fast links are few."""
+    return (*vertex[:1], *[value * (1 - _TILT) for value in vertex[1:]])
