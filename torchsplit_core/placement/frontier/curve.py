@@ -90,13 +90,16 @@ class Curve:
         least = minimize(threshold, self.best_at(threshold))
         if least.plan is not None:
             self._plans.append(least.plan)
-        known = self.best_at(threshold)
-        if known is not least.plan:
-            least = MinLatency(known, least.bound_s)
-        high = low if known is None else bisect_left(self._values, known.throughput)
-        self._results.append(_ThresholdResult(low, high, least))
+        self._results.append(_ThresholdResult(low, low, least))
         self._results.sort(key=lambda result: result.low)
+        self._results = [self._with_best(result) for result in self._results]
         return least
+
+    def _with_best(self, result: _ThresholdResult) -> _ThresholdResult:
+        """The result with the best plan known for its threshold, which a later search may have found."""
+        known = self.best_at(float(self._values[result.low]))
+        high = result.low if known is None else bisect_left(self._values, known.throughput)
+        return _ThresholdResult(result.low, high, MinLatency(known, result.least.bound_s))
 
     def best_at(self, threshold: float) -> PipelinePlan | None:
         """The plan of least latency that reaches the threshold."""

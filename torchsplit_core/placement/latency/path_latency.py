@@ -63,7 +63,7 @@ def min_path_latency(
     counts = table.counts[rows]
     low, high = (np.array([getattr(choice, name) for choice in choices]) for name in ("low", "high"))
     items = Items(rows, counts, counts.sum(axis=1), low, high)
-    merged = _gpu_classes(instance, component)
+    merged = latency_classes(instance, component)
     patterns = build_patterns(merged, items)
     if patterns is None or not len(patterns.counts) or patterns.arcs.shape[1] > MOST_ARCS:
         return None
@@ -76,7 +76,7 @@ def min_path_latency(
     return program.minimize(clock)
 
 
-def _gpu_classes(instance: ProblemInstance, component: Component) -> GpuClasses:
+def latency_classes(instance: ProblemInstance, component: Component) -> GpuClasses:
     """The classes of the component; GPUs whose links are all fast enough but differ are in separate classes."""
     links = instance.links
     groups: list[tuple[int, ...]] = []

@@ -21,7 +21,13 @@ from torchsplit_core.placement.latency.pipeline_plan import (
     is_better,
 )
 from torchsplit_core.placement.latency.program import HopCosts, LatencyProgram
-from torchsplit_core.placement.latency.topology import NetworkDomain, build_tiers, domain_classes_at
+from torchsplit_core.placement.latency.topology import (
+    MOST_LEVELS,
+    NetworkDomain,
+    build_tiers,
+    domain_classes_at,
+)
+from torchsplit_core.placement.latency.walk_search import min_walk_latency
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import Component
@@ -32,6 +38,10 @@ WIDTHS = (2, 12)
 
 PART = 0.3
 """Most of the remaining time for one threshold. Chosen, not measured."""
+
+LEVELS_PART = 0.1
+"""Most of a threshold's time for the program by levels of a network whose links are of more values than levels: there
+it is no more than a bound. Chosen, not measured."""
 
 
 @dataclass
@@ -60,6 +70,8 @@ class LatencyPrograms:
         self._layer_s = self._choices.seconds / np.arange(1, instance.layers + 1)
         self._tiers = build_tiers(instance.links)
         self._kinds = np.array(instance.kinds, dtype=np.int64)
+        values = np.unique(instance.links[~np.eye(len(self._kinds), dtype=bool)])
+        self._levels_part = 1.0 if len(values) <= MOST_LEVELS + 1 else LEVELS_PART
 
     def within(self, least: int, most: int) -> LatencyPrograms:
         """The same, restricted to pipelines of `least` to `most` segments."""
@@ -82,7 +94,7 @@ class LatencyPrograms:
             program = LatencyProgram(
                 root, choices, self._table.counts, instance.layers, hops, scale_s, instance.counts
             )
-            solved = program.minimize(part.left_s(), state.beaten_s)
+            solved = program.minimize(part.left_s() * self._levels_part, state.beaten_s)
             self._clock.count("programs")
             bounds.append(max(solved.bound_s, floor_s))
             if solved.chosen:
@@ -106,15 +118,17 @@ class LatencyPrograms:
         beam = LatencyBeamSearch(
             self._instance, self._costs, self._table, state.choices, domain.gpus, state.threshold, state.clock
         )
-        for width in WIDTHS:
-            self._clock.count("walks")
-            self._update_best(state, beam.find(width))
-            if bound_s * (1 + PROVEN) >= state.beaten_s:
-                return bound_s
         gpus = np.array(domain.gpus, dtype=np.int64)
         fast = self._instance.links[np.ix_(gpus, gpus)] >= state.threshold
         np.fill_diagonal(fast, True)
         component = Component(gpus, fast, bool(fast.all()))
+        for number, width in enumerate(WIDTHS):
+            self._clock.count("walks")
+            self._update_best(state, beam.find(width))
+            if not number and bound_s * (1 + PROVEN) < state.beaten_s:
+                bound_s = max(bound_s, self._search_walks(state, component))
+            if bound_s * (1 + PROVEN) >= state.beaten_s:
+                return bound_s
         path_minimum = min_path_latency(
             self._instance, self._costs, self._table, state.choices, component, state.beaten_s, state.clock
         )
@@ -122,6 +136,26 @@ class LatencyPrograms:
             return bound_s
         self._update_best(state, path_minimum.segments)
         return max(bound_s, path_minimum.bound_s)
+
+    def _search_walks(self, state: _ThresholdState, component: Component) -> float:
+        """Search a component by walks; returns the bound."""
+        if self._instance.counts is not None:
+            return 0.0
+        minimum = min_walk_latency(
+            self._instance,
+            self._costs,
+            self._table,
+            state.choices,
+            component,
+            state.threshold,
+            self._tiers.labels,
+            state.beaten_s,
+            state.clock,
+        )
+        if minimum is None:
+            return 0.0
+        self._update_best(state, minimum.segments)
+        return minimum.bound_s
 
     def _update_best(self, state: _ThresholdState, segments: Segments) -> None:
         """Keep a pipeline that reaches the threshold and is better than the best."""
