@@ -27,6 +27,9 @@ from torchsplit_core.placement.search.clock import SearchClock
 SPREAD = 8
 """Results spread over the curve before every second one must close an interval. Chosen, not measured."""
 
+MOST_TRIES = 3
+"""Searches of one threshold, where other plans or more time may prove what the last left open. Chosen, not measured."""
+
 Query = Callable[[float, PipelinePlan | None], MinLatency]
 Tell = Callable[["Curve"], None]
 TellPoints = Callable[[tuple["CurvePoint", ...]], None]
@@ -79,6 +82,7 @@ class Curve:
         self._values = values
         self._results: list[_ThresholdResult] = []
         self._plans: list[PipelinePlan] = []
+        self._tried: dict[int, int] = {}
 
     def add_plan(self, plan: PipelinePlan) -> None:
         """Add a plan found by other means."""
@@ -90,7 +94,11 @@ class Curve:
         least = minimize(threshold, self.best_at(threshold))
         if least.plan is not None:
             self._plans.append(least.plan)
-        self._results.append(_ThresholdResult(low, low, least))
+        same = [result for result in self._results if result.low == low]
+        bound_s = max([least.bound_s, *(result.least.bound_s for result in same)])
+        self._results = [result for result in self._results if result.low != low]
+        self._results.append(_ThresholdResult(low, low, MinLatency(least.plan, bound_s)))
+        self._tried[low] = self._tried.get(low, 0) + 1
         self._results.sort(key=lambda result: result.low)
         self._results = [self._with_best(result) for result in self._results]
         return least
@@ -133,6 +141,15 @@ class Curve:
                 )
         return index
 
+    def next_unproven(self) -> int | None:
+        """The result that is to be searched again: not proven, the least often tried, the lowest."""
+        unproven = [
+            (self._tried[result.low], result.low)
+            for result in self._results
+            if not result.least.proven and self._tried[result.low] < MOST_TRIES
+        ]
+        return min(unproven)[1] if unproven else None
+
     def points(self) -> tuple[CurvePoint, ...]:
         """The nondominated plans by ascending throughput, each with its bound."""
         return tuple(CurvePoint(plan, self._bound_s(plan)) for plan in nondominated(self._plans))
@@ -151,9 +168,11 @@ class Curve:
 
 
 def close_intervals(curve: Curve, minimize: Query, clock: SearchClock, most: float, tell: Tell) -> None:
-    """Search until every interval is closed, there are `most` points, or time is over."""
+    """Search until every interval is closed and every result proven, there are `most` points, or time is over."""
     while not clock.over() and len(curve.points()) < most:
         index = curve.next_threshold()
+        if index is None:
+            index = curve.next_unproven()
         if index is None:
             return
         curve.query(index, minimize)

@@ -12,7 +12,7 @@ from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.latency.walks import Groups
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 
-_WIDTH = 30
+_WIDTH = 200
 """States kept a step. Chosen, not measured."""
 
 _SETS = 60
