@@ -59,7 +59,7 @@ INSTANCES = (
     "80 x 65 noisy nodes, 3",
 )
 NOISY = {
-    f"80 x 65 noisy nodes, 3, seed {seed}": partial(noisy_nodes, 65, 80, 3, seed) for seed in range(1, 6)
+    f"80 x 65 noisy nodes, 3, seed {seed}": partial(noisy_nodes, 65, 80, 3, seed) for seed in range(1, 11)
 }
 
 

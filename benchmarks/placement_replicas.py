@@ -47,7 +47,7 @@ def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Pro
     return build
 
 
-def _arbitrary() -> ProblemInstance:
+def _small_arbitrary() -> ProblemInstance:
     """GPUs of five kinds; links drawn independently, each direction too, so that no two GPUs are alike."""
     draw = np.random.default_rng(3)
     kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
@@ -62,7 +62,7 @@ CASES: dict[str, Callable[[], ProblemInstance]] = {
     "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
     "70B, 4 x 8 H100, 0.01 GiB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
-    "40 x 14 arbitrary, 2": _arbitrary,
+    "40 x 14 arbitrary, 2": _small_arbitrary,
     **{
         name: LARGE[name][0]
         for name in (
@@ -159,7 +159,7 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
-    parser.add_argument("--noisy", type=int, default=5, metavar="N", help="fleets of noisy nodes")
+    parser.add_argument("--noisy", type=int, default=10, metavar="N", help="fleets of noisy nodes")
     options = parser.parse_args()
     wrong = small(options.random)
     print()

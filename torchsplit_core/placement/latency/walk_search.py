@@ -93,7 +93,7 @@ def min_walk_latency(
     while len(patterns.rows) and not clock.over():
         clock.count("divisions")
         sweeps = WalkSweeps(patterns, instance.layers)
-        found = priced_bound(sweeps, prices, limit_s, _ROUNDS)
+        found = priced_bound(sweeps, prices, limit_s, _ROUNDS, clock)
         prices, bound_s = found.prices, max(bound_s, found.bound_s * (1 - SAME))
         if bound_s >= limit_s:
             break

@@ -22,6 +22,7 @@ import numpy as np
 
 from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
 MOST_STATES = 1_500
@@ -232,7 +233,9 @@ class WalkBound:
     prices: np.ndarray
 
 
-def priced_bound(sweeps: WalkSweeps, prices: np.ndarray, beaten_s: float, rounds: int) -> WalkBound:
+def priced_bound(
+    sweeps: WalkSweeps, prices: np.ndarray, beaten_s: float, rounds: int, clock: SearchClock
+) -> WalkBound:
     """The best of some bounds by subgradient steps from some prices; ends where it reaches `beaten_s`."""
     patterns, step, waited = sweeps.patterns, 1.0, 0
     rounds = max(2, min(rounds, int(_WORK / (sweeps.layers * max(len(patterns.rows), 1) ** 2))))
@@ -247,7 +250,7 @@ def priced_bound(sweeps: WalkSweeps, prices: np.ndarray, beaten_s: float, rounds
             waited += 1
             if waited == _PATIENCE:
                 step, waited, prices = step / 2, 0, best.prices
-        if best.bound_s >= beaten_s or step < _LEAST_STEP:
+        if best.bound_s >= beaten_s or step < _LEAST_STEP or clock.over():
             break
         visited = [state for state, _ in sweeps.walk(ended, before, prices)]
         over = patterns.counts[visited].sum(axis=0) - patterns.sizes
