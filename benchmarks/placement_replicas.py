@@ -2,8 +2,8 @@
 
 First random small instances against the best set of disjoint pipelines found by going through all. Then fleets: those
 of a decoder from its sizes, the last ones as in placement_search. `one` is the best single pipeline, in the units of
-the fleet's throughput. Then further fleets of noisy nodes, as many as wanted. Ends with 1 when a small instance
-differs, or when pipelines are not worth what is said.
+the fleet's throughput. Then further fleets of noisy nodes and of arbitrary links, as many as wanted. Ends with 1 when a
+small instance differs, or when pipelines are not worth what is said.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.placement_search import CASES as LARGE
-from benchmarks.placement_search import noisy_nodes
+from benchmarks.placement_search import arbitrary, noisy_nodes
 from tests.support.placement.replicas_oracle import best_sum, small_instance
 
 # The tests' oracle: it shares nothing with the search.
@@ -47,7 +47,7 @@ def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Pro
     return build
 
 
-def _small_arbitrary() -> ProblemInstance:
+def _arbitrary() -> ProblemInstance:
     """GPUs of five kinds; links drawn independently, each direction too, so that no two GPUs are alike."""
     draw = np.random.default_rng(3)
     kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
@@ -62,7 +62,7 @@ CASES: dict[str, Callable[[], ProblemInstance]] = {
     "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
     "70B, 4 x 8 H100, 0.01 GiB/s between": _decode("4x8xH100-SXM5-80GB", 2, 0.01),
-    "40 x 14 arbitrary, 2": _small_arbitrary,
+    "40 x 14 arbitrary, 2": _arbitrary,
     **{
         name: LARGE[name][0]
         for name in (
@@ -120,13 +120,13 @@ def fleets(names: list[str], seconds: float) -> int:
     return wrong
 
 
-def noisy(count: int, seconds: float) -> int:
-    """Print a row for each of so many fleets of noisy nodes; return how many are not worth what the search says."""
+def family(name: str, build: Callable[[int], ProblemInstance], count: int, seconds: float) -> int:
+    """Print a row for each of so many fleets of a family, by seed; return how many are not worth what the search says."""
     wrong, gaps = 0, []
-    print("| 80 x 65 noisy nodes, 3, seed | pipelines | GPUs | sum | bound | gap, % |")
+    print(f"| {name}, seed | pipelines | GPUs | sum | bound | gap, % |")
     print("|---|---|---|---|---|---|")
     for seed in range(1, count + 1):
-        instance = noisy_nodes(65, 80, 3, seed)
+        instance = build(seed)
         found = search_pipelines(instance, MANY, time_limit_s=seconds, progress=_silent)
         gpus = sum(len(chosen) for pipeline in found.pipelines for _, chosen in pipeline)
         gaps.append(100 * (1 - found.value / found.bound))
@@ -137,7 +137,7 @@ def noisy(count: int, seconds: float) -> int:
         )
         wrong += not _right(instance, found)
     if gaps:
-        print(f"\nGap: median {median(gaps):.2f} %, largest {max(gaps):.2f} %")
+        print(f"\nGap: median {median(gaps):.2f} %, largest {max(gaps):.2f} %\n")
     return wrong
 
 
@@ -160,13 +160,19 @@ def main() -> int:
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
     parser.add_argument("--noisy", type=int, default=10, metavar="N", help="fleets of noisy nodes")
+    parser.add_argument("--arbitrary", type=int, default=5, metavar="N", help="fleets of arbitrary links")
     options = parser.parse_args()
     wrong = small(options.random)
     print()
     wrong += fleets(options.cases, options.seconds)
     print()
-    wrong += noisy(options.noisy, options.seconds)
-    print(f"\nFaults: {wrong}")
+    families = (
+        ("80 x 65 noisy nodes, 3", lambda seed: noisy_nodes(65, 80, 3, seed), options.noisy),
+        ("80 x 65 arbitrary, 3", lambda seed: arbitrary(65, 80, 3, seed), options.arbitrary),
+    )
+    for name, build, count in families:
+        wrong += family(name, build, count, options.seconds)
+    print(f"Faults: {wrong}")
     return int(wrong > 0)
 
 

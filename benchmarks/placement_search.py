@@ -84,7 +84,7 @@ def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> Problem
     return ProblemInstance(126, kinds, links, 4, falling_value(64, 2.0, 0.05))
 
 
-def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
+def arbitrary(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     """Every link is drawn independently, each direction too."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
@@ -102,7 +102,7 @@ def noisy_nodes(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance
 
 
 def _several(gpus: int, layers: int, seed: int) -> ProblemInstance:
-    """As `_arbitrary`, with activations that fit a small GPU only if the batch is divided."""
+    """As `arbitrary`, with activations that fit a small GPU only if the batch is divided."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
     return ProblemInstance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
@@ -145,13 +145,13 @@ CASES: dict[str, tuple[Callable[[], ProblemInstance], float]] = {
         lambda: _structured((20.0, 100.0, 100.0), by_card=False),
         60.0,
     ),
-    "80 x 65 arbitrary, 1": (lambda: _arbitrary(65, 80, 1, 5), 60.0),
-    "80 x 65 arbitrary, 2": (lambda: _arbitrary(65, 80, 2, 5), 60.0),
-    "80 x 65 arbitrary, 3": (lambda: _arbitrary(65, 80, 3, 5), 60.0),
+    "80 x 65 arbitrary, 1": (lambda: arbitrary(65, 80, 1, 5), 60.0),
+    "80 x 65 arbitrary, 2": (lambda: arbitrary(65, 80, 2, 5), 60.0),
+    "80 x 65 arbitrary, 3": (lambda: arbitrary(65, 80, 3, 5), 60.0),
     "80 x 65 noisy nodes, 3": (lambda: noisy_nodes(65, 80, 3, 7), 60.0),
     "80 x 65 arbitrary, several needed": (lambda: _several(65, 80, 7), 60.0),
-    "126 x 256 arbitrary, 1": (lambda: _arbitrary(256, 126, 1, 7), 120.0),
-    "126 x 256 arbitrary, 3": (lambda: _arbitrary(256, 126, 3, 7), 120.0),
+    "126 x 256 arbitrary, 1": (lambda: arbitrary(256, 126, 1, 7), 120.0),
+    "126 x 256 arbitrary, 3": (lambda: arbitrary(256, 126, 3, 7), 120.0),
     "126 x 256 noisy nodes, 3": (lambda: noisy_nodes(256, 126, 3, 7), 120.0),
     "80 x 160 of five types, 16 equal": (lambda: _types("llama-3.1-70b", 4, 16, "equal", 1024), 60.0),
     "80 x 160 of five types, 16 proportional": (
