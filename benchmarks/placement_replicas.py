@@ -121,7 +121,7 @@ def fleets(names: list[str], seconds: float) -> int:
 
 
 def family(name: str, build: Callable[[int], ProblemInstance], count: int, seconds: float) -> int:
-    """Print a row for each of so many fleets of a family, by seed; return how many are not worth what the search says."""
+    """Print a row for each of so many fleets of a family, by seed; return how many are not worth what is said."""
     wrong, gaps = 0, []
     print(f"| {name}, seed | pipelines | GPUs | sum | bound | gap, % |")
     print("|---|---|---|---|---|---|")

@@ -93,8 +93,8 @@ def min_walk_latency(
     while len(patterns.rows) and not clock.over():
         clock.count("divisions")
         sweeps = WalkSweeps(patterns, instance.layers)
-        found = priced_bound(sweeps, prices, limit_s, _ROUNDS, clock)
-        prices, bound_s = found.prices, max(bound_s, found.bound_s * (1 - SAME))
+        priced = priced_bound(sweeps, prices, limit_s, _ROUNDS, clock)
+        prices, bound_s = priced.prices, max(bound_s, priced.bound_s * (1 - SAME))
         if bound_s >= limit_s:
             break
         ended, before = sweeps.forward(prices)
@@ -119,10 +119,10 @@ def min_walk_latency(
             minimum = search.run(bound_s, limit_s, clock)
             return PathMinLatency(minimum.segments or best, minimum.bound_s)
         on_walk = _divided(patterns, fine, keep.tolist(), [state for state, _ in visited])
-        kept, finer = patterns.only(keep), None
+        coarse, finer = patterns.only(keep), None
         for groups in (everywhere, on_walk):
             if finer is None and groups != patterns.groups:
-                finer = patterns_of(groups, kept)
+                finer = patterns_of(groups, coarse)
         if finer is None:
             break
         parents = {gpu: number for number, members in enumerate(patterns.groups) for gpu in members}
@@ -133,11 +133,11 @@ def min_walk_latency(
     return PathMinLatency(best, min(bound_s, limit_s))
 
 
-def _divided(patterns: WalkPatterns, fine: Groups, kept: Sequence[int], visited: Sequence[int]) -> Groups:
+def _divided(patterns: WalkPatterns, fine: Groups, keep: Sequence[int], visited: Sequence[int]) -> Groups:
     """The groups of the states that are kept, those of the visited ones divided into fine ones."""
     divide = set(np.flatnonzero(patterns.counts[visited].any(axis=0)).tolist())
     groups: list[tuple[int, ...]] = []
-    for number in np.flatnonzero(patterns.counts[[*kept, *visited]].any(axis=0)).tolist():
+    for number in np.flatnonzero(patterns.counts[[*keep, *visited]].any(axis=0)).tolist():
         gpus = set(patterns.groups[number])
         if number in divide:
             groups += [members for members in fine if members[0] in gpus]
@@ -169,7 +169,7 @@ class _LabelSearch:
             done, used = (label.done, label.used) if label else (0, nothing)
             cost_s = np.full(len(patterns.rows), label.cost_s if label else 0.0)
             if label:
-                cost_s = cost_s + patterns.hop_s[label.pattern]
+                cost_s = cost_s + patterns.hops.out_of(label.pattern)
             cost_s[(patterns.counts + used > patterns.sizes).any(axis=1)] = np.inf
             most = min(self._most, self._layers - done)
             ended_s = cost_s + self._seconds[:most]

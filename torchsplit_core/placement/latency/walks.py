@@ -21,12 +21,13 @@ from itertools import combinations_with_replacement, islice, product
 import numpy as np
 
 from torchsplit_core.placement.latency.pipeline_plan import PassCosts
+from torchsplit_core.placement.latency.walk_hops import WalkHops
 from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
-MOST_STATES = 1_500
-"""States of a relaxation: a sweep over 80 layers then takes about 0.4 s. Chosen, not measured."""
+MOST_PATTERNS = 1_500
+"""Patterns of a relaxation: a sweep over 80 layers then takes about 0.4 s. Chosen, not measured."""
 
 _WORK = 2e9
 """Elementary steps of all sweeps for the prices of a division of the GPUs: about 6 s. Chosen, not measured."""
@@ -45,8 +46,7 @@ class WalkPatterns:
 
     groups: of the component. sizes: GPUs of each. counts: (patterns, groups). rows: of the table.
 
-    seconds: (patterns, layers), column c - 1 the time of a segment of c layers, infinite if it is not allowed. hop_s:
-    (patterns, patterns), the least seconds of a hop from row to column.
+    seconds: (patterns, layers), column c - 1 the time of a segment of c layers, infinite if it is not allowed.
     """
 
     groups: Groups
@@ -54,7 +54,7 @@ class WalkPatterns:
     counts: np.ndarray
     rows: np.ndarray
     seconds: np.ndarray
-    hop_s: np.ndarray
+    hops: WalkHops
 
     def only(self, keep: np.ndarray) -> WalkPatterns:
         """Only these patterns."""
@@ -64,7 +64,7 @@ class WalkPatterns:
             self.counts[keep],
             self.rows[keep],
             self.seconds[keep],
-            self.hop_s[np.ix_(keep, keep)],
+            self.hops.only(keep),
         )
 
     def keys(self) -> set[tuple[int, bytes]]:
@@ -89,38 +89,57 @@ def walk_patterns(
     counts_rows = _of_coarse(listed, groups, coarse) if coarse is not None else listed
     home_of = {gpu: number for number, gpus in enumerate(homes) for gpu in gpus}
     home_of_group = np.array([home_of[gpus[0]] for gpus in groups])
-    states = list(islice(_list_states(counts_rows, home_of_group, homes), MOST_STATES + 1))
-    if len(states) > MOST_STATES:
+    chosen = list(islice(counts_rows, MOST_PATTERNS + 1))
+    if len(chosen) > MOST_PATTERNS:
         return None
-    counts = np.array([count for count, _, _, _ in states], dtype=np.int64).reshape(len(states), len(groups))
-    rows, home, visited = (
-        np.array([state[place] for state in states], dtype=np.int64) for place in (1, 2, 3)
+    counts = np.array([count for count, _ in chosen], dtype=np.int64).reshape(len(chosen), len(groups))
+    rows = np.array([row for _, row in chosen], dtype=np.int64)
+    homes_used = [np.unique(home_of_group[np.flatnonzero(count)]) for count in counts]
+    home = np.array([inside[0] if len(inside) == 1 else -1 for inside in homes_used], dtype=np.int64)
+    sizes = np.array([len(gpus) for gpus in groups])
+    hop_s = _hop_seconds(instance, costs, groups, counts, threshold)
+    pattern, visited = _states(counts.sum(axis=1), home, homes)
+    same = (home[:, None] == home) & (home >= 0)
+    inside_s = np.where(same, hop_s, np.inf)
+    tail, head = np.nonzero(
+        np.isfinite(inside_s[np.ix_(pattern, pattern)])
+        & (visited[:, None] + counts.sum(axis=1)[pattern] == visited)
     )
+    hops = WalkHops(
+        pattern,
+        visited == counts.sum(axis=1)[pattern],
+        np.where(same, np.inf, hop_s),
+        tail,
+        head,
+        inside_s[pattern[tail], pattern[head]],
+    )
+    return WalkPatterns(groups, sizes, counts[pattern], rows[pattern], seconds[rows[pattern]], hops)
+
+
+def _hop_seconds(
+    instance: ProblemInstance, costs: PassCosts, groups: Groups, counts: np.ndarray, threshold: float
+) -> np.ndarray:
+    """(patterns, patterns): the least seconds of a hop from row to column."""
     sizes = np.array([len(gpus) for gpus in groups])
     links = _best_links(instance.links, groups)
-    hop_s = np.full((len(states), len(states)), np.inf)
+    hop_s = np.full((len(counts), len(counts)), np.inf)
     reach = np.array([links[np.flatnonzero(count)].min(axis=0) for count in counts]).reshape(counts.shape)
-    for state, count in enumerate(counts):
+    for number, count in enumerate(counts):
         value = reach[:, np.flatnonzero(count)].min(axis=1)
         able = (value >= threshold) & (value > 0) & (counts + count <= sizes).all(axis=1)
-        inside = (home == home[state]) & (home >= 0)
-        able &= visited[state] - count.sum() == np.where(inside, visited, 0)
-        hop_s[able, state] = costs.link_s(value[able])
-    return WalkPatterns(groups, sizes, counts, rows, seconds[rows], hop_s)
+        hop_s[able, number] = costs.link_s(value[able])
+    return hop_s
 
 
-def _list_states(
-    listed: Iterable[tuple[np.ndarray, int]], home_of_group: np.ndarray, homes: Groups
-) -> Iterator[tuple[np.ndarray, int, int, int]]:
-    """(counts, row, home, GPUs of it visited); home -1: the pattern has several."""
-    for count, row in listed:
-        inside = np.unique(home_of_group[np.flatnonzero(count)]).tolist()
-        size = int(count.sum())
-        if len(inside) > 1:
-            yield count, row, -1, size
-            continue
-        for visited in range(size, len(homes[inside[0]]) + 1):
-            yield count, row, inside[0], visited
+def _states(gpus: np.ndarray, home: np.ndarray, homes: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """(pattern, GPUs of its home visited) of each state. home -1: the pattern has several, and one state."""
+    states = [
+        (number, visited)
+        for number, (size, inside) in enumerate(zip(gpus.tolist(), home.tolist(), strict=True))
+        for visited in range(size, (len(homes[inside]) if inside >= 0 else size) + 1)
+    ]
+    pattern, visited = np.array(states, dtype=np.int64).reshape(-1, 2).T
+    return pattern, visited
 
 
 def _list_patterns(
@@ -182,7 +201,7 @@ class WalkSweeps:
             # Row k: k + 1 layers in the last segment.
             ended[done] = (before[least:done][::-1] + paid[: done - least]).min(axis=0, initial=np.inf)
             if done < self.layers:
-                before[done] = _through(ended[done], self.patterns.hop_s)
+                before[done] = self.patterns.hops.forward(ended[done])
         return ended, before
 
     def backward(self, prices: np.ndarray) -> np.ndarray:
@@ -193,7 +212,7 @@ class WalkSweeps:
         for done in range(self.layers - 1, 0, -1):
             most = min(self._most, self.layers - done)
             visit = (after[done + 1 : done + most + 1] + paid[:most]).min(axis=0, initial=np.inf)
-            after[done] = _through(visit, self.patterns.hop_s.T)
+            after[done] = self.patterns.hops.backward(visit)
         return after
 
     def walk(self, ended: np.ndarray, before: np.ndarray, prices: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -207,22 +226,13 @@ class WalkSweeps:
             done -= count
             if not done:
                 return
-            pattern = int(np.argmin(ended[done] + self.patterns.hop_s[:, pattern]))
+            pattern = int(np.argmin(ended[done] + self.patterns.hops.into(pattern)))
 
     def _paid(self, prices: np.ndarray) -> np.ndarray:
         """(layer counts, patterns): seconds and prices."""
         seconds = self.patterns.seconds[:, : self._most].T
         paid: np.ndarray = seconds + (self.patterns.counts @ prices)[None, :]
         return paid
-
-
-def _through(cost: np.ndarray, hop_s: np.ndarray) -> np.ndarray:
-    """The least cost before each pattern, over a hop from any."""
-    able = np.flatnonzero(np.isfinite(cost))
-    if not len(able):
-        return np.full(len(cost), np.inf)
-    least: np.ndarray = (cost[able, None] + hop_s[able]).min(axis=0)
-    return least
 
 
 @dataclass(frozen=True)
@@ -238,7 +248,7 @@ def priced_bound(
 ) -> WalkBound:
     """The best of some bounds by subgradient steps from some prices; ends where it reaches `beaten_s`."""
     patterns, step, waited = sweeps.patterns, 1.0, 0
-    rounds = max(2, min(rounds, int(_WORK / (sweeps.layers * max(len(patterns.rows), 1) ** 2))))
+    rounds = max(2, min(rounds, int(_WORK / (sweeps.layers * max(len(patterns.hops.between_s), 1) ** 2))))
     best = WalkBound(0.0, prices)
     for number in range(rounds):
         ended, before = sweeps.forward(prices)
@@ -265,7 +275,7 @@ def priced_bound(
 
 def groups_of(labels: Sequence[int], gpus: Sequence[int], kinds: Sequence[int]) -> Groups:
     """GPUs of one kind and label, one group each."""
-    found: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for gpu in gpus:
-        found.setdefault((labels[gpu], kinds[gpu]), []).append(gpu)
-    return tuple(sorted(tuple(members) for members in found.values()))
+        groups.setdefault((labels[gpu], kinds[gpu]), []).append(gpu)
+    return tuple(sorted(tuple(members) for members in groups.values()))

@@ -22,7 +22,7 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.layer_assignment import distribute_layers, pipeline_throughput
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
-_HOTTEST, _COLDEST = 0.5, 0.12
+_HOTTEST, _COLDEST = 0.25, 0.06
 """Temperatures in slow links, from the first move to the last, falling geometrically. Chosen, not measured."""
 
 _LITTLE, _FAR = 0.5, 0.8
@@ -59,6 +59,8 @@ class VectorAnnealing:
         self._slow = [_slowness(instance.links, threshold) for threshold in thresholds]
         self._held = [_intervals(table, threshold) for threshold in thresholds]
         self._alone = [[self._most(number, (kind,)) for kind in self._kinds] for number in range(len(shapes))]
+        self._reordered = False
+        """Whether the last move leaves all segments as they are."""
         self._deal(shapes)
         # Layers that the segments could hold beyond all.
         self._spare = [
@@ -79,7 +81,7 @@ class VectorAnnealing:
             splices, unused = self._propose()
             if not splices:
                 continue
-            spare = [self._spare_change(splice) for splice in splices]
+            spare = [0 if self._reordered else self._spare_change(splice) for splice in splices]
             if min([self._spare[splice[0]] + more for splice, more in zip(splices, spare, strict=True)]) < 0:
                 continue
             more_slow = sum([self._slow_change(splice) for splice in splices])
@@ -115,8 +117,8 @@ class VectorAnnealing:
         if not row:
             return [], None
         place = int(draw() * len(row))
-        kind = draw()
-        if kind < 0.5:
+        self._reordered = draw() < 0.5
+        if self._reordered:
             return self._move_block(number, row, place), None
         other = int(draw() * (len(slots) + bool(self._unused)))
         if other == len(slots):
@@ -185,10 +187,10 @@ class VectorAnnealing:
         return [(number, place, stop, across[there:end]), (other, there, end, row[place:stop])]
 
     def _exchange_gpus(self, left: Slot, right: Slot) -> tuple[Slot, Slot]:
-        one, two = int(self._random.random() * len(left)), int(self._random.random() * len(right))
+        first, second = int(self._random.random() * len(left)), int(self._random.random() * len(right))
         return (
-            (*left[:one], right[two], *left[one + 1 :]),
-            (*right[:two], left[one], *right[two + 1 :]),
+            (*left[:first], right[second], *left[first + 1 :]),
+            (*right[:second], left[first], *right[second + 1 :]),
         )
 
     def _spare_change(self, splice: Splice) -> int:
@@ -243,7 +245,11 @@ class VectorAnnealing:
 
             counts = distribute_layers(intervals, value, self._instance.layers)
             pipelines.append(tuple(zip(counts, sets, strict=True)))
-        return pipelines if all(pipeline_throughput(self._instance, one) > 0 for one in pipelines) else []
+        return (
+            pipelines
+            if all(pipeline_throughput(self._instance, segments) > 0 for segments in pipelines)
+            else []
+        )
 
 
 def _slowness(links: np.ndarray, threshold: float) -> list[list[float]]:

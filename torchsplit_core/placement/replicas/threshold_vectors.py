@@ -26,8 +26,8 @@ MOST_PIPELINES = 4
 """Most pipelines that a fleet holds for vectors to be examined: more leave the bound by prices little to gain. Chosen,
 not measured."""
 
-_PACK_S = 0.25
-"""Seconds of a packing. Chosen, not measured."""
+_PACK_S = 3.0
+"""Seconds of a packing, which takes some milliseconds. Chosen, not measured."""
 
 _VERTICES, _TRIES, _MOVES = 4, 5, 5_000
 """Of annealings: the largest vertices that are tried, multiples of each, and moves a GPU, once more as many with every
@@ -41,8 +41,14 @@ _TRY_S, _RELAXED = 3.0, 0.3
 """Seconds of a program at first, twice as many once all of _BETWEEN were tried; the share of as many again for its
 relaxation. Chosen, not measured."""
 
+_FIRST = 0.4
+"""Share of the moves for the vertices themselves, which are seldom reached. Chosen, not measured."""
+
 _TILT = 0.12
 """How much lower all but the highest value of a vertex are for further tries. Chosen, not measured."""
+
+_ALIKE = 3
+"""GPUs of a class on average from which programs come before annealing. Chosen, not measured."""
 
 _STUCK = 6
 """Annealings of a vertex without programs before it is given up. Chosen, not measured."""
@@ -88,19 +94,25 @@ class ThresholdVectors:
 
     def anneal(self, value: float, clock: SearchClock) -> Iterator[list[Segments]]:
         """Pipelines between the value and the largest vertices, by annealing and bisection of each."""
+        if self._few_classes(max(self._vertices, key=sum)):
+            return
         largest = sorted(self._vertices, key=sum, reverse=True)[:_VERTICES]
         targets = list(dict.fromkeys(target for vertex in largest for target in (vertex, _tilted(vertex))))
         shares = dict.fromkeys(targets, 1.0)
         failed = dict.fromkeys(targets, 1.0)
-        for _ in range(_TRIES):
+        for number in range(_TRIES):
             for target in targets:
                 if clock.over() or shares[target] * sum(target) <= value:
                     continue
-                reached, pipelines = self._anneal(self._scaled(target, shares[target]), 1, clock)
+                reached, pipelines = self._anneal(
+                    self._scaled(target, shares[target]), 1.0 if number else _FIRST, clock
+                )
                 if pipelines:
                     yield pipelines
-                    found = sum(pipeline_throughput(self._graphs.instance, one) for one in pipelines)
-                    value = max(value, found)
+                    total = sum(
+                        pipeline_throughput(self._graphs.instance, segments) for segments in pipelines
+                    )
+                    value = max(value, total)
                 if not reached:
                     failed[target] = shares[target]
             for target in targets:
@@ -125,11 +137,12 @@ class ThresholdVectors:
             if program.refuted(clock.part(_RELAXED * seconds)):
                 self._cut(self._padded(tried), self._below)
                 return
-        reached, pipelines = self._anneal(wanted, effort + 1, clock)
-        if pipelines:
-            yield pipelines
-        if reached:
-            return
+        if effort >= len(_BETWEEN) or not self._few_classes(vertex):
+            reached, pipelines = self._anneal(wanted, effort + 1, clock)
+            if pipelines:
+                yield pipelines
+            if reached:
+                return
         for linked, tried, program in programs:
             if clock.over():
                 return
@@ -142,7 +155,13 @@ class ThresholdVectors:
                     self._reach(self._padded(tried))
                 yield pipelines
 
-    def _anneal(self, vector: Vector, effort: int, clock: SearchClock) -> tuple[bool, list[Segments]]:
+    def _few_classes(self, vector: Vector) -> bool:
+        """Whether GPUs of equal links make the programs so small that they are tried before annealing."""
+        graphs = [self._graphs.graph(self._at_least(threshold)) for threshold in vector if threshold > 0]
+        classes = [members for graph in graphs for members in graph.classes.members]
+        return _ALIKE * len(classes) <= sum(map(len, classes))
+
+    def _anneal(self, vector: Vector, effort: float, clock: SearchClock) -> tuple[bool, list[Segments]]:
         """Whether annealing reached a vector, and the pipelines that it ended with, if there are any."""
         thresholds = [threshold for threshold in vector if threshold > 0]
         if not self._packings.fits(vector) or any(is_below(vector, known) for known in self._reached):
@@ -152,7 +171,7 @@ class ThresholdVectors:
             return False, []
         self._seed += 1
         instance, table = self._graphs.instance, self._graphs.table
-        moves = _MOVES * len(instance.kinds) * effort
+        moves = int(_MOVES * len(instance.kinds) * effort)
         annealing = VectorAnnealing(instance, table, thresholds, shapes, self._seed)
         reached, pipelines = annealing.find(moves, clock)
         if reached:

@@ -12,8 +12,8 @@ import numpy as np
 
 from torchsplit_core.placement.replicas.joint_program import ThresholdGraphs, packings_fit
 
-_PACK_S = 0.25
-"""Seconds of a packing. Chosen, not measured."""
+_PACK_S = 3.0
+"""Seconds of a packing, which takes some milliseconds: one that is cut off is not refuted. Chosen, not measured."""
 
 Levels = tuple[int, ...]
 """Levels of thresholds, descending; level n: up to the n-th segment value; 0: no pipeline."""
