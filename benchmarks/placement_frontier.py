@@ -59,7 +59,8 @@ INSTANCES = (
     "80 x 65 noisy nodes, 3",
 )
 NOISY = {
-    f"80 x 65 noisy nodes, 3, seed {seed}": partial(noisy_nodes, 65, 80, 3, seed) for seed in range(1, 11)
+    f"80 x 65 noisy nodes, 3, seed {seed}": partial(noisy_nodes, 65, 80, 3, seed)
+    for seed in (*range(1, 7), 8, 9, 10)
 }
 
 
