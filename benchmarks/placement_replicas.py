@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
     parser.add_argument("--noisy", type=int, default=10, metavar="N", help="fleets of noisy nodes")
-    parser.add_argument("--arbitrary", type=int, default=5, metavar="N", help="fleets of arbitrary links")
+    parser.add_argument("--arbitrary", type=int, default=3, metavar="N", help="fleets of arbitrary links")
     options = parser.parse_args()
     wrong = small(options.random)
     print()
