@@ -29,6 +29,7 @@ from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.manual.what_if import is_better, with_bound
 from torchsplit_core.planning.outcome.levels import outcome_levels
 from torchsplit_core.planning.request.equivalence import equivalence_hash
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound, reached_levels
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
@@ -233,21 +234,17 @@ def test_a_sweep_shows_the_first_level():
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_a_search_that_is_cut_off_bounds_the_first_level_that_it_leaves_open(sharing):
-    seen = 0
-    for seed in (0, 2, 3, 4, 5, 6):  # seconds with shares at 1
+    for seed in (2, 4, 5, 6):  # seconds with shares at 0, 1 and 3
         request = with_tiers(random_request(seed, "leximin", sharing), seed)
-        full = plan(request)
-        if full.status != "optimal":
-            continue
+        full = plan(replace(request, solver=replace(request.solver, time_limit_s=120.0)), reasons=False)
+        assert full.status == "optimal", seed
         best, seconds, status = full.objective.levels, 0.004, "feasible"
         while status != "optimal":  # limits up to one that this machine can keep
             cut = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
-            assert not list(violations(request, replace(cut, request_sha256=full.request_sha256)))
+            assert not list(violations(request, replace(cut, request_sha256=request_hash(request))))
             status, found, proven = cut.status, cut.objective, cut.objective.proven_levels
             assert found.levels[:proven] == pytest.approx(best[:proven], rel=1e-6), (seed, seconds)
             if proven < len(best) and found.bound is not None:
                 assert found.bound >= best[proven] * (1 - 1e-6), (seed, seconds)
             seconds *= 2
         assert found.levels == pytest.approx(best, rel=1e-6), seed
-        seen += 1
-    assert seen > 3
