@@ -32,7 +32,7 @@ app: setup
 	$(BIN)/torchsplit app --address $(ADDRESS) $(if $(PORT),--port $(PORT)) $(if $(findstring command,$(origin HOST)),$(foreach name,$(HOST),--host $(name)))
 
 test: setup-dev setup-browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not repeated"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not repeated"
 
 # What `make test` shows, on further random instances, samples, widths, and in longer wholes: continuous integration
 # runs it after the other.
