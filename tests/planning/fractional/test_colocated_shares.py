@@ -9,12 +9,14 @@ import pytest
 
 from tests.support.planning.requests import A30, on_a30, simple
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import plan as fractional_plan
 from torchsplit_core.planning.fractional.colocated_shares import restore_colocations
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import first_bound
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.values import (
     Colocation,
@@ -91,3 +93,17 @@ def test_plans_too_large_for_the_exact_program_begin_with_it(monkeypatch: pytest
     assert details["colocated_value"] == pytest.approx(outcome.objective.value)
     assert planned.objective.value >= outcome.objective.value * (1 - 1e-6)
     assert not list(violations(request, planned))
+
+
+def test_a_bound_without_co_locations_counts_where_pooled_shares_have_none_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(fractional_plan, "MAX_EXACT_TENANCIES", 0)
+    monkeypatch.setattr(fractional_plan, "solve_objective", lambda *args, **options: LevelsResult())
+    request = following()
+    free = plan(replace(request, colocations=()), reasons=False)
+    planned = plan(request, reasons=False)
+    assert free.objective.value is not None and planned.objective.value is not None
+    assert not list(violations(request, planned))
+    assert planned.objective.bound == pytest.approx(first_bound(free.objective), rel=1e-5)
+    assert planned.objective.bound >= planned.objective.value

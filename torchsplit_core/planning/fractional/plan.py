@@ -138,6 +138,7 @@ def plan_fractional(
             return planned
         free_bound = planned.bound
         if planned.outcome is not None:
+            free_bound = first_bound(planned.outcome.objective)
             colocated = restore_colocations(problem, free, planned.outcome, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
@@ -334,10 +335,10 @@ class _SearchSteps:
 
     def tighten(self, bound: float) -> None:
         """Take the bound of the first level, where it is tighter than the known one."""
-        goal, known = goal_of(self.request), self.relaxation.bounds[0]
+        goal, known = goal_of(self.request), next(iter(self.relaxation.bounds), None)
         # Slightly looser, so that rounding never cuts off a plan that reaches it.
         bound *= 1 - TOLERANCE if goal.minimised else 1 + TOLERANCE
-        if known is None or not goal.better((known,), (bound,)):
+        if known is not None and not goal.better((known,), (bound,)):
             return
         self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
         self.plans[:] = [_with_bound(item, bound) for item in self.plans]
