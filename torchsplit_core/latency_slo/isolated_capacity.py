@@ -103,11 +103,16 @@ def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
     return batch_ms
 
 
+def _full_batches_rps(point: Point, times: Mapping[int, float]) -> float:
+    """Requests/s of the point's processes in batches of its size."""
+    return point.processes * point.batch_size / times[point.batch_size] * 1000
+
+
 def _max_rate_rps(
     model: PlanModel, point: Point, times: Mapping[int, float], limit_ms: float, floor: float
 ) -> float:
     """Largest rate within the limit; 0 if it is not above the floor."""
-    most = point.processes * point.batch_size / times[point.batch_size] * 1000
+    most = _full_batches_rps(point, times)
     prepared = _isolated_model(model, point, times, most)
 
     def holds(rate: float) -> bool:
@@ -168,7 +173,7 @@ def keeps_limit(model: PlanModel, stage: Stage, running: Sequence[tuple[Point, i
     capacity = 0.0
     for number, (point, count, share) in enumerate(running):
         times = batch_times(points_up_to(stage, point), share)
-        capacity += 1000 * count * point.processes * point.batch_size / times[point.batch_size]
+        capacity += count * _full_batches_rps(point, times)
         server = Server(f"{number}", model.name, stage.name, point.batch_size, times, point.processes)
         servers += [replace(server, id=f"{number}/{copy}") for copy in range(count)]
     if rate >= TOO_BUSY * capacity:
