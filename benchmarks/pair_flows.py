@@ -1,6 +1,6 @@
 """What leaves a GPU on the evaluation's mixes: planned without pairs, with soft, hard and routed ones.
 
-The bytes/s are reckoned alike for all, by the formula of the mode `routed`: of every pair the part of the lesser
+The bytes/s are computed alike for all, by the formula of the mode `routed`: of every pair the part of the lesser
 demand that no GPU has room for on both sides. Bound and gap are what the outcome proves of them among plans of an
 equal objective. Each plan is checked without the solver; a routed plan of an equal objective that sends more than
 the one without pairs is a fault.
@@ -25,12 +25,12 @@ SHARINGS = ("exclusive", "fractional")
 MB = 1e6
 
 
-def paired(name: str, mode: ColocationMode | None) -> tuple[Colocation, ...]:
-    """A mix's pairs as co-locations of this mode; none without a mode."""
+def paired(name: str, mode: ColocationMode | None, most: int | None = None) -> tuple[Colocation, ...]:
+    """A mix's pairs, or the first `most` of them, as co-locations of this mode; none without a mode."""
     if mode is None:
         return ()
     return tuple(
-        Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in mix(name).pairs
+        Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in mix(name).pairs[:most]
     )
 
 
@@ -38,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--mixes", nargs="+", choices=list(MIXES), default=list(MIXES))
     parser.add_argument("--sharings", nargs="+", choices=SHARINGS, default=list(SHARINGS))
+    parser.add_argument("--pairs", type=int, help="the first so many pairs of a mix alone")
     parser.add_argument("--seconds", type=float, default=20.0, help="limit of each search")
     options = parser.parse_args()
     print(
@@ -58,18 +59,17 @@ def main() -> int:
     wrong: list[str] = []
     for name in options.mixes:
         for sharing in options.sharings:
-            wrong += _measured(
-                replace(mix(name).request, sharing=sharing, solver=SolverOptions(options.seconds)), name
-            )
+            request = replace(mix(name).request, sharing=sharing, solver=SolverOptions(options.seconds))
+            wrong += _measured(request, name, options.pairs)
     print(f"\nFaults: {len(wrong)}", *wrong, sep="\n- " if wrong else "")
     return 1 if wrong else 0
 
 
-def _measured(request: PlanRequest, name: str) -> list[str]:
+def _measured(request: PlanRequest, name: str, most: int | None) -> list[str]:
     wrong, sent, levels = [], {}, {}
-    routed = replace(request, colocations=paired(name, "routed"))
+    routed = replace(request, colocations=paired(name, "routed", most))
     for mode in MODES:
-        asked = replace(request, colocations=paired(name, mode))
+        asked = replace(request, colocations=paired(name, mode, most))
         begun = time.perf_counter()
         outcome = plan(asked)
         wall = time.perf_counter() - begun
