@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.planning.requests import on_a30, simple
 from torchsplit_core.planning.patterns.capacity import fleet_capacity
-from torchsplit_core.planning.patterns.gpu_divisions import enumerate_divisions
-from torchsplit_core.planning.patterns.joint_covers import linear_cover, whole_covers
+from torchsplit_core.planning.patterns.covers.gpu_divisions import enumerate_divisions
+from torchsplit_core.planning.patterns.covers.joint_covers import linear_cover, whole_covers
 from torchsplit_core.planning.problem.build import build_problem
 
 

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from tests.support.planning.covers import EDGE, minimal_covers
 from tests.support.seeds import in_blocks
-from torchsplit_core.planning.patterns import knapsack_cover
-from torchsplit_core.planning.patterns.knapsack_cover import CoverSet, enumerate_minimal_covers
+from torchsplit_core.planning.patterns.covers import knapsack_cover
+from torchsplit_core.planning.patterns.covers.knapsack_cover import CoverSet, enumerate_minimal_covers
 
 Shop = tuple[NDArray[np.float64], NDArray[np.float64], float, NDArray[np.int64]]
 
@@ -76,6 +76,7 @@ def test_the_cheapest_cover(seed):
 def test_what_is_cut_short_says_so(seed, cheapest, monkeypatch):
     """With room for few partial covers, and for hardly any halving, the bound stays true."""
     monkeypatch.setattr(knapsack_cover, "MOST_PARTIAL", 12)
+    monkeypatch.setattr(knapsack_cover, "MOST_FOR_CHEAPEST", 2)
     monkeypatch.setattr(knapsack_cover, "MOST_HALVINGS", seed % 4)
     given = rates, prices, demand, most = shop(seed, 6)
     every = minimal_covers(rates, demand, most)
@@ -95,3 +96,20 @@ def test_nothing_is_asked_or_nothing_can_be_had():
     assert enumerate_minimal_covers(0.35 * rates, prices, 2.1, most).counts.tolist() == [[3, 0]]
     assert enumerate_minimal_covers(rates, prices, 6.1, most).least == float("inf")
     assert enumerate_minimal_covers(np.zeros(2), prices, 1.0, most).least == float("inf")
+
+
+@in_blocks("seed", range(20))
+def test_many_equally_good_slices_have_a_cheap_cover_close_to_its_bound(seed, monkeypatch):
+    """Twenty profiles within 2 % per request/s: by residues, where enumeration has no end."""
+    monkeypatch.setattr(knapsack_cover, "MOST_FOR_CHEAPEST", 2)
+    rng = np.random.default_rng(seed)
+    rates, most = rng.uniform(1.0, 20.0, 20), np.full(20, 60)
+    prices = rates * rng.uniform(1.0, 1.02, 20)
+    # Beyond what the best profile has, others complete the cover.
+    demand = float(rng.uniform(500.0, 6000.0))
+    covers = enumerate_minimal_covers(rates, prices, demand, most, cheapest_only=True)
+    assert len(covers.costs)
+    assert (covers.counts @ rates >= demand * (1 - EDGE)).all()
+    assert (covers.counts <= most).all()
+    bound = covers.complete_below
+    assert bound * (1 - EDGE) <= float(covers.costs[0]) <= bound * (1 + 3e-4)

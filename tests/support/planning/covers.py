@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.patterns.knapsack_cover import DEMAND_SLACK
+from torchsplit_core.planning.patterns.covers.knapsack_cover import DEMAND_SLACK
 
 EDGE = 1e-6
 """Relative distance from a limit within which either answer is right."""

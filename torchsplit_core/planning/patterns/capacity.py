@@ -46,6 +46,15 @@ class FleetCapacity:
         np.maximum.at(dearest, self.group_of, value)
         return fleet_worth(dearest, self.gpus, self.taken_by_group, self.at_most)
 
+    def has_room(self, used: Counts, layouts: Counts) -> bool:
+        """Whether the fleet has GPUs for these counts by layout column, and they have these slices by pool."""
+        by_group = np.bincount(self.group_of, weights=layouts, minlength=len(self.gpus))
+        return bool(
+            (used <= self.slices @ layouts).all()
+            and (by_group <= self.gpus).all()
+            and (self.taken @ layouts <= self.at_most).all()
+        )
+
     @cached_property
     def taken(self) -> Counts:
         """`taken_by_group` by column: all layouts of a group take the same."""

@@ -23,6 +23,8 @@ from torchsplit_core.planning.outcome.assignment import (
     build_planned_gpus,
 )
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
+from torchsplit_core.planning.patterns.covers.gpu_divisions import GpuDivisions, enumerate_divisions
+from torchsplit_core.planning.patterns.covers.joint_covers import linear_cover, whole_covers
 from torchsplit_core.planning.patterns.feasibility import (
     Decision,
     FeasibilityProblem,
@@ -30,12 +32,12 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
-from torchsplit_core.planning.patterns.gpu_divisions import GpuDivisions, enumerate_divisions
-from torchsplit_core.planning.patterns.joint_covers import linear_cover, whole_covers
 from torchsplit_core.planning.patterns.least_cost import NO_LEVELS
 from torchsplit_core.planning.patterns.leximin_levels import raise_levels
+from torchsplit_core.planning.patterns.mixture import Mixture, PatternPart
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
 from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
+from torchsplit_core.planning.patterns.rounding import round_relaxation, seek_plan
 from torchsplit_core.planning.patterns.solve import build_search
 from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
 from torchsplit_core.planning.request.colocation_index import ColocationIndex
@@ -293,14 +295,14 @@ class ColocatedSearch(PatternSearch):
             # The prices stay nearly the same, so a round adds the patterns that just reach this level.
             self.price_models(problem, self.prices, NO_LEVELS, None, deadline)
             # Few patterns are enough for a plan that is not tight, and are searched in a fraction of the time.
-            columns = self.cheapest_columns(problem, NO_LEVELS, FIRST_PATTERNS)
-            plan = self.solve_promising(
-                problem, columns, partial_deadline(deadline, FIRST_SHARE)
-            ) or self.solve_columns(problem, columns, FIRST_SHARE * (deadline - time.perf_counter()))
+            seconds = FIRST_SHARE * (deadline - time.perf_counter())
+            plan = round_relaxation(self, problem, seconds) or self.solve_columns(
+                problem, self.cheapest_columns(problem, NO_LEVELS, FIRST_PATTERNS), seconds
+            )
             if isinstance(plan, PatternPlan):
                 self.on_better(problem.levels[0], plan)
                 near = FeasibilityProblem((reach * (1 - NEAR_MARGIN),))
-                better = self.decide(near, deadline, prove=False) if in_time else None
+                better = seek_plan(self, near, deadline) if in_time else None
                 return better if better is not None and better.plan else Decision("found", plan)
             margin *= 3
         return None
@@ -337,8 +339,37 @@ class ColocatedSearch(PatternSearch):
             # Each member by itself costs no more than beside the others, and whole slices more than parts of them.
             least = max(least, self._least_apart(model, need, prices))
         covers = whole_covers(costs, divisions.rates, need, linear, keep)
-        patterns = tuple(_set_pattern(divisions, column, cover.gpus) for cover in covers)
+        patterns = tuple(
+            _set_pattern(
+                divisions, [(division, int(column[division]), count) for division, count in cover.gpus]
+            )
+            for cover in covers
+        )
         return PricedPatterns(np.array([cover.cost for cover in covers]), patterns, least, truncated=True)
+
+    def mix(self, model: int, parts: Sequence[PatternPart], level: float) -> Mixture | None:
+        """As for any model; of a set its GPUs by division and layout column."""
+        block = self.blocks[model]
+        need = np.maximum(block.least, level)
+        if block.divisions is None or need.max() <= 0:
+            return super().mix(model, parts, level)
+        mixed: dict[tuple[int, int], float] = {}
+        for part, pattern in parts:
+            for division, column, count in pattern.stages.tolist():
+                mixed[division, column] = mixed.get((division, column), 0.0) + part * count
+        divisions, columns = np.array(list(mixed)).T
+        whole = np.eye(block.divisions.fits.shape[1], dtype=np.int64)[columns]
+        usage = np.concatenate([np.rint(block.divisions.totals[divisions]).astype(np.int64), whole], axis=1)
+        needed = need > 0
+        shares = block.divisions.rates[divisions][:, needed] / need[needed]
+
+        def build(counts: Counts) -> Pattern:
+            assert block.divisions is not None
+            gpus = [(*key, count) for key, count in zip(mixed, counts.tolist(), strict=True) if count]
+            return _set_pattern(block.divisions, gpus)
+
+        gpus = self.capacity.gpus[self.capacity.group_of[columns]]
+        return Mixture(np.array(list(mixed.values())), gpus, usage, shares, build)
 
     def _least_apart(self, model: int, need: Vector, prices: Vector) -> float:
         """The least cost of the members of a set by themselves."""
@@ -375,11 +406,9 @@ class ColocatedSearch(PatternSearch):
         )
 
 
-def _set_pattern(divisions: GpuDivisions, column: Counts, gpus: Sequence[tuple[int, int]]) -> Pattern:
-    """The pattern of a set; `stages` has a row for each division: its index, the layout column, the GPUs."""
-    rows = np.array(
-        [(division, column[division], count) for division, count in gpus], dtype=np.int64
-    ).reshape(-1, 3)
+def _set_pattern(divisions: GpuDivisions, gpus: Sequence[tuple[int, int, int]]) -> Pattern:
+    """The pattern of a set; `stages` has a row for each of `gpus`: division, layout column, number of GPUs."""
+    rows = np.array(gpus, dtype=np.int64).reshape(-1, 3)
     whole = np.zeros(divisions.fits.shape[1], dtype=np.int64)
     np.add.at(whole, rows[:, 1], rows[:, 2])
     used = np.rint(rows[:, 2] @ divisions.totals[rows[:, 0]]).astype(np.int64)

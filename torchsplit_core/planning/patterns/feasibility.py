@@ -9,7 +9,6 @@ of patterns; if the master has all patterns that any plan could use, its "none" 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -18,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
+from torchsplit_core.planning.patterns.covers.knapsack_cover import DEMAND_SLACK
 from torchsplit_core.planning.patterns.divisible import divisible_prices
-from torchsplit_core.planning.patterns.knapsack_cover import DEMAND_SLACK
 from torchsplit_core.planning.patterns.master import (
     Column,
     Duals,
     Flags,
-    dive,
     solve_integer,
     solve_relaxation,
 )
+from torchsplit_core.planning.patterns.mixture import Mixture, PatternPart, keep_pattern, mix_slices
 from torchsplit_core.planning.patterns.options import ModelOptions
 from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
 from torchsplit_core.values.status import SearchVerdict
@@ -44,9 +43,6 @@ MIN_MASTER_S = 0.5
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns added for a model in a round of column generation."""
-
-BESIDE_DIVE = (2, 4)
-"""Cheapest patterns of a model that are tried beside those of a dive, in turn."""
 
 MOST_PER_MODEL = 400
 """Patterns of a model and class in a master whose "none" must be a proof."""
@@ -143,7 +139,7 @@ class PatternSearch:
         for model, patterns in enumerate(before.pool):
             for pattern in patterns.values():
                 if self._is_allowed(model, pattern):
-                    self._add_to_pool(model, pattern)
+                    self.take_pattern(model, pattern)
 
     def _is_allowed(self, model: int, pattern: Pattern) -> bool:
         """Whether the pattern keeps to the most slices, and enough of each stage without its largest slice."""
@@ -161,11 +157,14 @@ class PatternSearch:
         """Price slices anew, none of them at 0."""
         self.prices = np.maximum(prices, PRICE_FLOOR * max(float(prices.max(initial=0.0)), 1e-12))
 
-    def fleet_share(self, problem: FeasibilityProblem, deadline: float) -> float | None:
-        """The part of the fleet that the linear program needs; None: provably no plan; NaN: time ran out."""
+    def fleet_share(self, problem: FeasibilityProblem, deadline: float, enough: float = 0.0) -> float | None:
+        """The part of the fleet that the linear program needs; None: provably no plan; NaN: time ran out.
+
+        No more patterns are generated once that is no more than `enough`.
+        """
         if self._is_blocked(problem):
             return None
-        duals = self._generate_columns(problem, deadline)
+        duals = self._generate_columns(problem, deadline, enough)
         return duals if duals is None else duals.zeta
 
     def decide(
@@ -195,14 +194,10 @@ class PatternSearch:
             columns = columns if listed is None else listed[0]
         until = deadline
         if not prove:
-            # A feasible plan is mostly found at once.
             until = min(
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-            plan = self.solve_promising(problem, columns, until)
-            if plan is not None:
-                return Decision("found", plan, duals.zeta)
         decision = self._solve_master(problem, until, columns)
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
@@ -233,14 +228,14 @@ class PatternSearch:
     def _is_blocked(self, problem: FeasibilityProblem) -> bool:
         """Whether more models than allowed cannot reach a level at all."""
         everybody = np.ones((1, len(self.options)), dtype=np.bool_)
-        among = np.concatenate([everybody, self._subset_flags(problem)])
+        among = np.concatenate([everybody, self.subset_flags(problem)])
         for level, most, models in zip(problem.levels, (0, *problem.allowed), among, strict=True):
             short = sum(not self._reachable(model, level) for model in np.flatnonzero(models).tolist())
             if short > most:
                 return True
         return False
 
-    def _subset_flags(self, problem: FeasibilityProblem) -> Flags:
+    def subset_flags(self, problem: FeasibilityProblem) -> Flags:
         """For each level but the first, the models to which it applies."""
         flags = np.zeros((len(problem.allowed), len(self.options)), dtype=np.bool_)
         if not problem.subsets:
@@ -251,7 +246,7 @@ class PatternSearch:
 
     def _level_penalties(self, problem: FeasibilityProblem, below: Vector) -> NDArray[np.float64]:
         """By model and level reached, the penalties of the levels above it that apply to the model."""
-        weights = self._subset_flags(problem).T * below
+        weights = self.subset_flags(problem).T * below
         penalties = np.zeros((len(self.options), len(below) + 1))
         penalties[:, :-1] = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
         return penalties
@@ -304,12 +299,12 @@ class PatternSearch:
         excess = self._pricing_round(problem, self.prices, below, None, deadline)
         if excess > PROOF_MARGIN:
             return None
-        duals = Duals(float("nan"), self.prices, np.zeros(0), below)
+        duals = Duals(float("nan"), self.prices, np.zeros(0), below, np.zeros(0), np.zeros(0))
         for _ in range(MOST_ROUNDS):
             if excess != excess:
                 return replace(duals, zeta=float("nan"))
             columns = self.pool_columns(problem)
-            duals = solve_relaxation(self.capacity, self._subset_flags(problem), columns, problem.allowed)
+            duals = solve_relaxation(self.capacity, self.subset_flags(problem), columns, problem.allowed)
             self.take_prices(duals.prices)
             if duals.zeta <= enough:
                 break
@@ -356,13 +351,14 @@ class PatternSearch:
                 continue
             for priced_patterns in priced:
                 for pattern in priced_patterns.patterns:
-                    self._add_to_pool(model, pattern)
+                    self.take_pattern(model, pattern)
         return total
 
-    def _add_to_pool(self, model: int, pattern: Pattern) -> None:
+    def take_pattern(self, model: int, pattern: Pattern) -> None:
+        """Know the pattern from here on."""
         self.pool[model].setdefault((pattern.option, pattern.stages.tobytes()), pattern)
 
-    def _reached_level(self, model: int, pattern: Pattern, problem: FeasibilityProblem) -> int:
+    def reached_level(self, model: int, pattern: Pattern, problem: FeasibilityProblem) -> int:
         """The highest level that the pattern reaches; -1 if not even the first."""
         reached = -1
         for number, level in enumerate(problem.levels):
@@ -372,14 +368,25 @@ class PatternSearch:
                 reached = number
         return reached
 
-    def pool_columns(self, problem: FeasibilityProblem) -> list[Column]:
-        """Every known pattern that reaches a level, with the level."""
+    def known_patterns(self, problem: FeasibilityProblem) -> list[tuple[int, int, Pattern]]:
+        """Model, level and pattern of every known pattern that reaches a level."""
         return [
-            (model, level, pattern.usage)
+            (model, level, pattern)
             for model, patterns in enumerate(self.pool)
             for pattern in patterns.values()
-            if (level := self._reached_level(model, pattern, problem)) >= 0
+            if (level := self.reached_level(model, pattern, problem)) >= 0
         ]
+
+    def pool_columns(self, problem: FeasibilityProblem) -> list[Column]:
+        """The same as columns of the master."""
+        return [(model, level, pattern.usage) for model, level, pattern in self.known_patterns(problem)]
+
+    def mix(self, model: int, parts: Sequence[PatternPart], level: float) -> Mixture | None:
+        """What these parts of the model's patterns hold, for this level; None if it cannot be counted."""
+        need = self.demand.required_rps(model, level)
+        if need <= 0:
+            return keep_pattern(parts[0][1])
+        return mix_slices(self.options[model], self.most[model], parts, need)
 
     def cheapest_columns(
         self, problem: FeasibilityProblem, below: Vector, most: int = 40
@@ -390,7 +397,7 @@ class PatternSearch:
         for model, patterns in enumerate(self.pool):
             ranked = []
             for pattern in patterns.values():
-                level = self._reached_level(model, pattern, problem)
+                level = self.reached_level(model, pattern, problem)
                 if level >= 0:
                     cost = float(pattern.usage @ self.prices) + float(penalties[model, level])
                     ranked.append((cost, level, pattern))
@@ -435,33 +442,6 @@ class PatternSearch:
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
         return columns, complete
 
-    def solve_promising(
-        self, problem: FeasibilityProblem, columns: list[tuple[Column, Pattern]], deadline: float
-    ) -> PatternPlan | None:
-        """A plan of the most promising of these columns, which are sorted by model and cost; None: none found."""
-        for few in self.promising_columns(problem, columns):
-            plan = self.solve_columns(problem, few, deadline - time.perf_counter())
-            if isinstance(plan, PatternPlan):
-                return plan
-        return None
-
-    def promising_columns(
-        self,
-        problem: FeasibilityProblem,
-        columns: list[tuple[Column, Pattern]],
-        costs: Vector | None = None,
-    ) -> Iterator[list[tuple[Column, Pattern]]]:
-        """Of columns sorted by model and cost those that a dive uses, with ever more of each model's cheapest."""
-        known = [column for column, _ in columns]
-        used = set(dive(self.capacity, self._subset_flags(problem), known, problem.allowed, costs))
-        for beside in BESIDE_DIVE:
-            seen: Counter[int] = Counter()
-            for number, (model, _, _) in enumerate(known):
-                seen[model] += 1
-                if seen[model] <= beside:
-                    used.add(number)
-            yield [columns[number] for number in sorted(used)]
-
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
     ) -> Decision:
@@ -484,7 +464,7 @@ class PatternSearch:
         """
         counts = solve_integer(
             self.capacity,
-            self._subset_flags(problem),
+            self.subset_flags(problem),
             [column for column, _ in columns],
             problem.allowed,
             seconds,
@@ -496,5 +476,5 @@ class PatternSearch:
             return counts
         patterns = tuple(columns[number][1] for number in counts.columns)
         for model, pattern in enumerate(patterns):
-            self._add_to_pool(model, pattern)
+            self.take_pattern(model, pattern)
         return PatternPlan(patterns, counts.layouts)

@@ -26,6 +26,7 @@ from torchsplit_core.planning.patterns.feasibility import (
 )
 from torchsplit_core.planning.patterns.leximin_levels import ENOUGH, MIN_BOUND_S, MIN_FIRST_PLAN_S
 from torchsplit_core.planning.patterns.master import solve_relaxation
+from torchsplit_core.planning.patterns.rounding import round_relaxation
 from torchsplit_core.planning.tolerance import TOLERANCE
 
 MINIMA = FeasibilityProblem((0.0,))
@@ -43,8 +44,8 @@ NEAR_MARGIN = 5e-3
 NEAR_SEARCHES = ((20, 0.0), (20, 0.25), (40, 0.25))
 """Searches among them: patterns of a model, and the part of the remaining time, at least that of a first search."""
 
-DIVE_S = 0.5
-"""Seconds of the first search, among the patterns of a dive."""
+ROUND_S, ROUND_SHARE = 1.0, 0.1
+"""Seconds of the search beside the linear program, and its part of the remaining time."""
 
 FIRST_MARGIN = 5e-4
 """First relative margin above the bound within which patterns are taken; it doubles."""
@@ -96,11 +97,12 @@ def _search_near(
     step: float,
     deadline: float,
 ) -> None:
-    """Cheaper plans of the few cheapest patterns of each model: with so few HiGHS is soon near their best."""
-    few = next(search.promising_columns(MINIMA, search.cheapest_columns(MINIMA, NO_LEVELS), costs))
-    plan = search.solve_columns(MINIMA, few, min(DIVE_S, deadline - time.perf_counter()), costs, result.cost)
-    if isinstance(plan, PatternPlan):
-        _accept(search, result, plan, costs)
+    """Cheaper plans beside the linear program's, and of the few cheapest patterns of each model."""
+    left = deadline - time.perf_counter()
+    seconds = min(left, max(ROUND_S, ROUND_SHARE * left))
+    rounded = round_relaxation(search, MINIMA, seconds, costs, result.cost)
+    if rounded is not None:
+        _accept(search, result, rounded, costs)
     value = search.capacity.worth(search.prices, costs)
     for most, share in NEAR_SEARCHES:
         highest = result.cost - (step or 1e-6 * result.cost)

@@ -20,6 +20,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternSearch,
 )
 from torchsplit_core.planning.patterns.idle_slices import use_idle_slices
+from torchsplit_core.planning.patterns.rounding import seek_plan
 from torchsplit_core.planning.request.objective import TierGroup
 from torchsplit_core.planning.timing import partial_deadline
 
@@ -47,8 +48,8 @@ FIRST_PLAN_PART = 0.9
 ENOUGH = 0.95
 """Part of the fleet that a first plan's linear program may take: less spares no time."""
 
-FIRST_WIDTH, BRACKET_WIDTH = 1e-2, 5e-4
-"""Relative widths at which the bracket of a first bound is narrow enough for one plan, and for all."""
+FIRST_WIDTH, BRACKET_WIDTH, LAST_WIDTH = 1e-2, 5e-4, 5e-5
+"""Relative widths at which the bracket of a first bound is narrow enough for one plan, for more, and for good."""
 
 FIRST_STEP, STEP_GROWTH = 0.008, 2.5
 """Relative distance from the bound at which a plan is sought first, and its growth after a failure."""
@@ -176,7 +177,7 @@ def _first_plan(
     if len(level_result.tier_groups) == 1 and 0 < bound < float("inf"):
         near = [expected * (1 - step) for step in EXPECTED_STEPS] if expected > 0 else []
         for level in (*near, FIRST_PLAN_PART * bound):
-            decision = search.decide(FeasibilityProblem((level,)), until, prove=False, enough=ENOUGH)
+            decision = seek_plan(search, FeasibilityProblem((level,)), until, enough=ENOUGH)
             if decision.verdict == "found":
                 return decision
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
@@ -246,6 +247,7 @@ def _raise_level(
         _approach(search, level_result, k, reach, deadline, plans=1)
         high, reach = _lower_bound(search, level_result, k, high, deadline, BRACKET_WIDTH)
         _approach(search, level_result, k, reach, deadline)
+        high, reach = _lower_bound(search, level_result, k, high, deadline, LAST_WIDTH)
         trial = max(trial, (level_result.levels[k] + reach) / 2)
     unreached, bracketed = high, high < ceiling
     while time.perf_counter() < deadline:
@@ -256,7 +258,10 @@ def _raise_level(
         quick = unreached > low * (1 + PROOF_WIDTH)
         if not quick:
             trial = low * (1 + PROOF_STEP)
-        decision = search.decide(_level_problem(level_result, k, trial), deadline, prove=not quick)
+        problem = _level_problem(level_result, k, trial)
+        decision = (
+            seek_plan(search, problem, deadline) if quick else search.decide(problem, deadline, prove=True)
+        )
         if decision.verdict == "found":
             _accept_plan(search, level_result, decision, k)
         elif decision.verdict == "none":
@@ -305,7 +310,7 @@ def _approach(
         problem = _level_problem(level_result, k, reach * (1 - step))
         # A first plan is sought among known patterns, which are at hand.
         most = LISTED[number % len(LISTED)] if plans > 1 else 0
-        decision = search.decide(problem, deadline, prove=False, most=most)
+        decision = seek_plan(search, problem, deadline, most)
         if decision.verdict == "found":
             _accept_plan(search, level_result, decision, k)
             plans -= 1

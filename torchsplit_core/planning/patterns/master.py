@@ -43,12 +43,6 @@ RELATIVE_GAP = 1e-6
 SHORT = 1e-4
 """A bound of the cost of missing slices, in units of the dearest, from which on a slice is missing."""
 
-PART = 1e-6
-"""Part of a pattern that counts as one of the linear program's."""
-
-DIVE_SHARE = 0.15
-"""Part of the open models that are given a pattern after each linear program of a dive."""
-
 Flags = NDArray[np.bool_]
 
 Column = tuple[int, int, Counts]
@@ -57,12 +51,17 @@ Column = tuple[int, int, Counts]
 
 @dataclass(frozen=True)
 class Duals:
-    """ζ of the linear program, prices by pool, and the cost of a model below each threshold."""
+    """ζ of the linear program, prices by pool, and the cost of a model below each threshold.
+
+    `parts` are those of its columns, `gpus` are by layout column.
+    """
 
     zeta: float
     prices: Vector
     models: Vector
     below: Vector
+    parts: Vector
+    gpus: Vector
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,16 @@ def solve_relaxation(
     highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
-    rows = np.array(highs.getSolution().row_dual)
+    solution = highs.getSolution()
+    rows, values = np.array(solution.row_dual), np.array(solution.col_value)
     pools, groups = len(capacity.pools), len(capacity.gpus) + len(capacity.at_most)
     return Duals(
         float(highs.getInfo().objective_function_value),
         np.maximum(-rows[models : models + pools], 0.0),
         rows[:models],
         np.maximum(-rows[models + pools + groups :][: len(allowed)], 0.0),
+        values[: len(columns)],
+        values[len(columns) :][: len(capacity.columns)],
     )
 
 
@@ -136,41 +138,10 @@ def solve_integer(
     for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
         chosen[columns[number][0]] = number
     layouts = np.rint(values[len(columns) :][: len(capacity.columns)]).astype(np.int64)
-    return (
-        IntegerSolution(tuple(chosen), layouts)
-        if _is_consistent(capacity, columns, chosen, layouts)
-        else "unknown"
-    )
-
-
-def dive(
-    capacity: FleetCapacity,
-    subsets: Flags,
-    columns: Sequence[Column],
-    allowed: Sequence[int],
-    costs: Vector | None = None,
-) -> list[int]:
-    """The columns (numbers) that linear programs use while one model after the other is given one pattern for good.
-
-    The last one has a pattern for every model; those before say which others fit where its layouts do not.
-    """
-    models, owner = subsets.shape[1], np.array([column[0] for column in columns], dtype=np.int64)
-    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
-    used, settled = np.zeros(len(columns), dtype=np.bool_), np.zeros(models, dtype=np.bool_)
-    while not settled.all() and run(highs) == "optimal":
-        parts = np.array(highs.getSolution().col_value)[: len(columns)]
-        used |= parts > PART
-        best = np.zeros(models)
-        np.maximum.at(best, owner, parts)
-        best[settled] = 0.0
-        least = min(1 - PART, float(np.sort(best)[-max(1, int(DIVE_SHARE * (~settled).sum()))]))
-        if least <= PART:
-            break
-        for number in np.flatnonzero((parts >= least) & ~settled[owner]).tolist():
-            if not settled[owner[number]]:
-                settled[owner[number]] = True
-                highs.changeColBounds(number, 1.0, INF)
-    return np.flatnonzero(used).tolist()
+    used = sum((columns[number][2] for number in chosen), np.zeros(len(capacity.pools), dtype=np.int64))
+    if min(chosen) < 0 or not capacity.has_room(used, layouts):
+        return "unknown"
+    return IntegerSolution(tuple(chosen), layouts)
 
 
 def _stop_if_short(highs: Any) -> None:
@@ -181,21 +152,6 @@ def _stop_if_short(highs: Any) -> None:
             event.interrupt()
 
     highs.cbMipInterrupt.subscribe(look)
-
-
-def _is_consistent(
-    capacity: FleetCapacity, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts
-) -> bool:
-    """Whether the rounded solution holds in whole numbers."""
-    if min(chosen) < 0:
-        return False
-    used = sum((columns[number][2] for number in chosen), np.zeros(len(capacity.pools), dtype=np.int64))
-    per_group = np.bincount(capacity.group_of, weights=layouts, minlength=len(capacity.gpus))
-    return bool(
-        (used <= capacity.slices @ layouts).all()
-        and (per_group <= capacity.gpus).all()
-        and (capacity.taken @ layouts <= capacity.at_most).all()
-    )
 
 
 def _build_program(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.planning.patterns.capacity import Counts, Vector
-from torchsplit_core.planning.patterns.knapsack_cover import CoverSet, enumerate_minimal_covers
+from torchsplit_core.planning.patterns.covers.knapsack_cover import CoverSet, enumerate_minimal_covers
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
 
 ROUNDING = 1e-9

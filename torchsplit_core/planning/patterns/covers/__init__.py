@@ -1,0 +1,1 @@
+"""Cheapest slices, or GPUs of a co-located set, that reach a throughput."""
