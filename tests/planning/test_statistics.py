@@ -24,7 +24,12 @@ OUT_OF_REACH = on_a30(TOO_MUCH)
 
 ASKED: dict[str, tuple[PlanRequest, str, dict[str, object]]] = {
     "patterns": (published(), "optimal", {"method": "patterns"}),
-    "dealt": (published(colocations=PAIR), "optimal", {"method": "patterns, dealt out"}),
+    "filled": (published(colocations=PAIR), "optimal", {"method": "patterns, on filled GPUs"}),
+    "dealt": (
+        published(colocations=(replace(PAIR[0], mode="soft"),)),
+        "optimal",
+        {"method": "patterns, dealt out"},
+    ),
     "program": (random_request(11, "leximin"), "optimal", {"stages": 2}),
     "one stage": (published(objective=Objective("weighted_sum")), "optimal", {"stages": 1}),
     "quick shares": (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
+from torchsplit_core.planning.exclusive.filled import plan_fillings
 from torchsplit_core.planning.exclusive.surviving import SurvivingPlan, plan_surviving
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
@@ -89,6 +90,13 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
         if pattern_solution.status in ("optimal", "feasible"):
             best.assignment = pattern_solution.assign(problem)
         return best
+    with watch.searching():
+        filled = plan_fillings(problem, deadline, progress)
+    if filled is not None:
+        levels = LevelsResult(filled.status, proven=filled.proven, bounds=list(filled.bounds))
+        return ExclusiveResult(
+            filled.problem, levels, filled.assignment, {"method": "patterns, on filled GPUs"}
+        )
     if not _has_few_layouts(problem):
         with watch.searching():
             colocated = plan_colocated(problem, deadline, progress)

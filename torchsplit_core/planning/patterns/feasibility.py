@@ -44,6 +44,9 @@ MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns added for a model in a round of column generation."""
 
+MOST_AT_ONCE = 2
+"""Times as many patterns as are known with which a proof begins at once."""
+
 MOST_PER_MODEL = 400
 """Patterns of a model and class in a master whose "none" must be a proof."""
 
@@ -198,11 +201,13 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-        decision = self._solve_master(problem, until, columns)
-        if decision.verdict == "found":
-            return replace(decision, zeta=duals.zeta)
-        worth = self.capacity.worth(self.prices)
-        full = self.all_columns(problem, duals.below, worth, deadline) if prove else None
+        full = None
+        if prove:
+            full = self.all_columns(problem, duals.below, self.capacity.worth(self.prices), deadline)
+        if full is None or len(full[0]) > MOST_AT_ONCE * len(columns):
+            decision = self._solve_master(problem, until, columns)
+            if decision.verdict == "found":
+                return replace(decision, zeta=duals.zeta)
         if full is None:
             return Decision("unknown", zeta=duals.zeta)
         columns, complete = full

@@ -349,19 +349,25 @@ def _lower_bound(
 def _price_bound(
     search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
 ) -> float:
-    """A level that prices alone prove unreachable; the ceiling if time ran out first."""
-    trial = level_result.levels[k] * (1 + PROOF_WIDTH)
-    high = ceiling
+    """A level that prices alone prove unreachable; the ceiling if time ran out first.
+
+    Steps up from the level double until prices refute one; then the bracket is halved.
+    """
+    low, high = level_result.levels[k], ceiling
+    step = PROOF_WIDTH
     for _ in range(MAX_BOUND_STEPS):
+        trial = low * (1 + step) if high == ceiling else (low + high) / 2
+        if trial >= ceiling or high <= low * (1 + PROOF_WIDTH):
+            break
         zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
         if zeta is None:
-            high = min(high, trial)
+            high = trial
+        elif zeta != zeta:
             break
-        if zeta != zeta:
-            break
-        trial *= max(1 + PROOF_WIDTH, (1 / max(zeta, 1e-3)) ** 1.5)
-        if trial >= ceiling:
-            break
+        else:
+            # The needed part of the fleet grows about as the level does.
+            low = trial
+            step = max(2 * step, (1 / max(zeta, 1e-3)) ** 1.5 - 1)
     return high
 
 

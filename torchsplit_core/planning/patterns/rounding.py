@@ -39,6 +39,9 @@ from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, ru
 WIDTH, LAYOUT_WIDTH = 1, 2
 """How far an amount, or the GPUs with a layout, may be from the linear program's, rounded either way."""
 
+MIN_GPUS = 16
+"""GPUs below which whole plans are far from the parts that the linear program mixes."""
+
 MIN_ROUND_S, ROUND_SHARE = 0.5, 0.05
 """Seconds of a search, and its part of the remaining time."""
 
@@ -47,7 +50,8 @@ def seek_plan(
     search: PatternSearch, problem: FeasibilityProblem, deadline: float, most: int = 0, enough: float = 0.0
 ) -> Decision:
     """A plan beside the linear program's, else one of patterns (`PatternSearch.decide` without a proof)."""
-    zeta = search.fleet_share(problem, deadline, enough)
+    few = int(search.capacity.gpus.sum()) < MIN_GPUS
+    zeta = None if few else search.fleet_share(problem, deadline, enough)
     if zeta is not None and zeta == zeta:
         left = deadline - time.perf_counter()
         plan = round_relaxation(search, problem, min(left, max(MIN_ROUND_S, ROUND_SHARE * left)))

@@ -35,7 +35,7 @@ def enumerate_divisions(capacity: FleetCapacity, rates: Vector) -> GpuDivisions 
     """The divisions of a set whose `rates[member, pool]` are those of one slice (0: unusable); None: too many."""
     divisions: dict[tuple[tuple[int, ...], ...], None] = {}
     for column in range(len(capacity.columns)):
-        for division in _divisions_of(capacity.slices[:, column], rates):
+        for division in divisions_of(capacity.slices[:, column], rates):
             divisions[division] = None
             if len(divisions) > MAX_DIVISIONS:
                 return None
@@ -49,7 +49,7 @@ def enumerate_divisions(capacity: FleetCapacity, rates: Vector) -> GpuDivisions 
     )
 
 
-def _divisions_of(slices: Counts, rates: Vector) -> Iterator[tuple[tuple[int, ...], ...]]:
+def divisions_of(slices: Counts, rates: Vector) -> Iterator[tuple[tuple[int, ...], ...]]:
     """The divisions of a GPU with these slices by pool, each as slices by pool and member."""
     nothing = (0,) * len(rates)
     used = np.flatnonzero(slices).tolist()

@@ -1,0 +1,77 @@
+"""Hard co-locations over fillings of GPUs: against every plan, and proven where two sets share a GPU."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.planning.patterns.test_colocated import whole_models
+from tests.support.planning.oracle import best_plan, levels_of
+from tests.support.planning.requests import A30, on_a30, simple
+from tests.support.seeds import in_blocks
+from torchsplit_core.evaluation.mixes import mix
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.patterns import gpu_fillings
+from torchsplit_core.values import Colocation, Objective, PlanRequest, SolverOptions
+
+pytestmark = pytest.mark.slow
+
+
+def request_of(seed: int) -> PlanRequest:
+    """Three or four models on two A30 with one or two sets, of every objective that fillings are for."""
+    rng = random.Random(f"fillings{seed}")
+    models = whole_models(rng, rng.choice([3, 4, 4]))
+    colocations = [Colocation(("m0", "m1"), "hard")]
+    extra = rng.random()
+    if len(models) == 4 and extra < 0.4:
+        colocations.append(Colocation(("m2", "m3"), "hard"))
+    elif extra < 0.6:
+        colocations.append(Colocation(("m1", "m2"), "hard"))
+    kind = rng.choice(["leximin", "leximin", "max_min", "min_gpus"])
+    if kind == "min_gpus":
+        models = [replace(item, min_throughput_rps=rng.choice([2.0, 5.0, 9.0])) for item in models]
+    elif rng.random() < 0.3:
+        models = [replace(item, tier=rng.choice([0, 1])) for item in models]
+    return on_a30(*models, count=2, colocations=tuple(colocations), objective=Objective(kind))
+
+
+@in_blocks("seed", range(40), kept=4)
+def test_every_level_against_every_plan(seed):
+    request = request_of(seed)
+    expected = best_plan(request)
+    outcome = plan(request)
+    assert not list(violations(request, outcome))
+    if expected is None:
+        assert outcome.status == "infeasible"
+        return
+    assert outcome.status == "optimal"
+    assert outcome.statistics.details["method"] == "patterns, on filled GPUs"
+    assert levels_of(request, outcome) == pytest.approx(expected[0], rel=1e-6)
+
+
+def test_two_sets_share_a_gpu():
+    """Four models in two pairs on one GPU: patterns of whole sets have no plan for it."""
+    models = [simple(f"m{number}", {"1g.6gb": 10.0}, demand_rps=10.0) for number in range(4)]
+    pairs = (Colocation(("m0", "m1"), "hard"), Colocation(("m2", "m3"), "hard"))
+    outcome = plan(on_a30(*models, count=1, colocations=pairs))
+    assert outcome.status == "optimal"
+    assert outcome.objective.value == pytest.approx(1.0)
+    assert {item.profile for gpu in outcome.gpus for item in gpu.slices} == {"1g.6gb"}
+    assert outcome.gpus[0].type == A30
+
+
+def test_a_published_mix_with_two_pairs_is_proven_at_every_level():
+    pairs = tuple(Colocation((pair.first, pair.second), "hard") for pair in mix("S3").pairs[:2])
+    request = replace(mix("S3").request, colocations=pairs, solver=SolverOptions(60.0))
+    outcome = plan(request, reasons=False)
+    assert not list(violations(request, outcome))
+    assert outcome.status == "optimal"
+    assert outcome.objective.value == pytest.approx(1.1283941, rel=1e-6)
+
+
+def test_too_many_fillings_are_left_to_the_other_searches(monkeypatch):
+    request = request_of(1)
+    monkeypatch.setattr(gpu_fillings, "MAX_FILLINGS", 3)
+    outcome = plan(request)
+    assert not list(violations(request, outcome))
+    assert outcome.statistics.details.get("method") != "patterns, on filled GPUs"

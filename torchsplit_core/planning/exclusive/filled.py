@@ -1,0 +1,81 @@
+"""Plans of whole slices with hard co-locations on few GPUs, proven level by level over fillings of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
+from torchsplit_core.planning.patterns.colocated import hard_sets
+from torchsplit_core.planning.patterns.gpu_fillings import search_fillings
+from torchsplit_core.planning.patterns.least_cost import cheapest_plan
+from torchsplit_core.planning.patterns.leximin_levels import raise_levels
+from torchsplit_core.planning.patterns.solve import build_search
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    has_penalties,
+    level_count,
+    requires_resilience,
+    tier_groups,
+)
+from torchsplit_core.values import PlanRequest, Progress
+from torchsplit_core.values.status import SolveStatus
+
+
+@dataclass(frozen=True)
+class FilledPlan:
+    """The plan, of a problem whose layouts tell no presence, bounds of its levels, and how many are proven."""
+
+    problem: Problem
+    status: SolveStatus
+    assignment: Assignment | None = None
+    bounds: tuple[float, ...] = ()
+    proven: int = 0
+
+
+def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> FilledPlan | None:
+    """The plan found before the deadline; None if fillings do not apply to the request, or are too many."""
+    request = problem.request
+    sets = hard_sets(problem.colocation_index, len(request.models)) if _applies(request) else None
+    if sets is None:
+        return None
+    free = build_problem(replace(request, colocations=()))
+    base = build_search(free, {})
+    fillings = None if base is None else search_fillings(base, sets)
+    if fillings is None:
+        return None
+    uncounted = replace(free, request=request, colocation_index=problem.colocation_index)
+    search = fillings.search
+    search.on_better = lambda value, plan: problem.report(
+        value, lambda: build_planned_gpus(request, fillings.assign(uncounted, plan))
+    )
+    levels = level_count(request)
+    bounds: tuple[float, ...]
+    if goal_of(request).by_cost:
+        cheapest = cheapest_plan(search, [group.cost for group in problem.groups], deadline)
+        plan, bounds, proven = cheapest.plan, (cheapest.bound,), int(cheapest.proven)
+        infeasible = cheapest.infeasible
+    else:
+        raised = raise_levels(
+            search,
+            tier_groups(request.models),
+            levels,
+            deadline,
+            lambda part: progress(part, "Raising the worst-served models"),
+        )
+        plan, bounds, proven, infeasible = raised.plan, tuple(raised.bounds), raised.proven, raised.infeasible
+    if plan is None:
+        return FilledPlan(uncounted, "infeasible" if infeasible else "timeout")
+    status: SolveStatus = "optimal" if proven == levels else "feasible"
+    return FilledPlan(uncounted, status, fillings.assign(uncounted, plan), bounds, proven)
+
+
+def _applies(request: PlanRequest) -> bool:
+    goal = goal_of(request)
+    return (
+        (goal.fair or goal.by_cost)
+        and not has_penalties(request.objective)
+        and not requires_resilience(request)
+        and bool(request.colocations)
+        and all(item.mode == "hard" for item in request.colocations)
+    )

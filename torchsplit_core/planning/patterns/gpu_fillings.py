@@ -1,0 +1,155 @@
+"""Hard co-locations of models on few GPUs, exactly: a GPU's layout and what co-located models have of it is one column.
+
+A filling of a GPU gives slices to the members of some sets of co-located models, to every member of a set or to none,
+and leaves the others open to all other models. Each co-located model has pools of its own, so to the search a filling
+is a layout like any other, and its proofs hold: "no" by prices and by exhaustion, level by level. That two sets share a
+GPU is a filling too, which patterns of whole sets (colocated.py) do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchsplit_core.planning.outcome.assignment import (
+    Assignment,
+    ColocatedGpus,
+    assign_instances,
+)
+from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
+from torchsplit_core.planning.patterns.covers.gpu_divisions import divisions_of
+from torchsplit_core.planning.patterns.feasibility import PatternPlan, PatternSearch
+from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
+from torchsplit_core.planning.problem.build import Choice, Problem
+
+MAX_FILLINGS = 8_000
+"""Fillings above which HiGHS takes too long for each question."""
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """A layout column, and slices by (member, pool) of the models that are on the GPU."""
+
+    column: int
+    slices: Counts
+
+
+@dataclass(frozen=True)
+class FillingSearch:
+    """The search over fillings of a problem without co-locations, whose models in `members` are co-located."""
+
+    base: PatternSearch
+    members: tuple[int, ...]
+    fillings: tuple[_Filling, ...]
+    search: PatternSearch
+
+    def assign(self, free: Problem, plan: PatternPlan) -> Assignment:
+        """The plan on GPUs: whatever a filling gives a co-located model is in use, so that it is present."""
+        layouts: dict[tuple[int, int], int] = {}
+        together: list[ColocatedGpus] = []
+        for number in np.flatnonzero(plan.layouts).tolist():
+            filling, count = self.fillings[number], int(plan.layouts[number])
+            key = self.base.capacity.columns[filling.column]
+            layouts[key] = layouts.get(key, 0) + count
+            instances = tuple(
+                (self._choice(free, self.members[member], pool), int(filling.slices[member, pool]))
+                for member, pool in zip(*np.nonzero(filling.slices), strict=True)
+            )
+            if instances:
+                together.append(ColocatedGpus(key, instances, count))
+        amounts: dict[int, int] = {}
+        for model, pattern in enumerate(plan.patterns):
+            if model in self.members:
+                continue
+            for stage, counts in enumerate(pattern.stages):
+                offer = self.search.options[model].options[pattern.option].stages[stage]
+                for pool in np.flatnonzero(counts).tolist():
+                    amounts[offer.choices[pool]] = amounts.get(offer.choices[pool], 0) + int(counts[pool])
+        choices = [(free.choices[index], count) for index, count in sorted(amounts.items())]
+        return assign_instances(free, layouts, choices, together)
+
+    def _choice(self, free: Problem, model: int, pool: int) -> Choice:
+        return free.choices[self.base.options[model].options[0].stages[0].choices[pool]]
+
+
+def search_fillings(base: PatternSearch, sets: Sequence[tuple[int, ...]]) -> FillingSearch | None:
+    """The search of a problem without co-locations, for these co-located sets of models.
+
+    None if a co-located model runs in several ways or stages, or there are more than MAX_FILLINGS.
+    """
+    members = tuple(model for models in sets for model in models)
+    ways = [base.options[model].options for model in members]
+    if any(len(way) != 1 or len(way[0].stages) != 1 for way in ways):
+        return None
+    rates = np.array([way[0].stages[0].rates for way in ways])
+    ends = np.cumsum([len(models) for models in sets]).tolist()
+    places = [range(end - len(models), end) for models, end in zip(sets, ends, strict=True)]
+    fillings: list[_Filling] = []
+    for column in range(len(base.capacity.columns)):
+        for slices in _fillings_of(base.capacity.slices[:, column], rates, places):
+            fillings.append(_Filling(column, slices))
+            if len(fillings) > MAX_FILLINGS:
+                return None
+    capacity = _capacity_of(base.capacity, fillings)
+    width, pools = len(capacity.pools), len(base.capacity.pools)
+    place_of = {model: number + 1 for number, model in enumerate(members)}
+    options = [
+        _moved(model_options, place_of.get(model, 0) * pools, width)
+        for model, model_options in enumerate(base.options)
+    ]
+    most = np.tile(capacity.max_slices, (len(options), 1))
+    prices = np.tile(base.prices, len(members) + 1)
+    search = PatternSearch(capacity, options, base.demand, prices, most)
+    return FillingSearch(base, members, tuple(fillings), search)
+
+
+def _fillings_of(slices: Counts, rates: Vector, sets: Sequence[Sequence[int]]) -> Iterator[Counts]:
+    """What sets of members can have of a GPU with these slices by pool, as slices by (member, pool)."""
+    given = np.zeros(rates.shape, dtype=np.int64)
+    if not sets:
+        yield given
+        return
+    *others, last = sets
+    yield from _fillings_of(slices, rates, others)
+    for division in divisions_of(slices, rates[last]):
+        taken = np.array(division, dtype=np.int64)
+        for filling in _fillings_of(slices - taken.sum(axis=1), rates, others):
+            filling[last] = taken.T
+            yield filling
+
+
+def _capacity_of(base: FleetCapacity, fillings: Sequence[_Filling]) -> FleetCapacity:
+    """The capacity with fillings for layouts: open slices of each pool first, then the pools of each member."""
+    columns = np.array([filling.column for filling in fillings])
+    given = np.array([filling.slices for filling in fillings])
+    open_slices = base.slices[:, columns] - given.sum(axis=1).T
+    slices = np.concatenate([open_slices, given.reshape(len(fillings), -1).T])
+    group_of = base.group_of[columns]
+    most = np.zeros((len(slices), len(base.gpus)), dtype=np.int64)
+    for group, count in enumerate(base.gpus.tolist()):
+        inside = slices[:, group_of == group]
+        most[:, group] = count * inside.max(axis=1, initial=0)
+    return replace(
+        base,
+        pools=tuple((number, name) for number in range(given.shape[1] + 1) for _, name in base.pools),
+        columns=tuple((int(group), number) for number, group in enumerate(group_of)),
+        slices=slices,
+        group_of=group_of,
+        max_slices=most.sum(axis=1),
+    )
+
+
+def _moved(options: ModelOptions, start: int, width: int) -> ModelOptions:
+    """The options with their pools from `start` on, of `width` in all."""
+
+    def stage_of(stage: StageOption) -> StageOption:
+        rates, choices = np.zeros(width), [-1] * width
+        rates[start : start + len(stage.rates)] = stage.rates
+        choices[start : start + len(stage.rates)] = stage.choices
+        return replace(stage, rates=rates, choices=tuple(choices))
+
+    return ModelOptions([
+        ModelOption(tuple(stage_of(stage) for stage in option.stages)) for option in options.options
+    ])  # fmt: skip
