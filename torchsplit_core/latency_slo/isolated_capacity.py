@@ -6,9 +6,9 @@ simulations with the same draws at every rate: they guide the search, but no pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
 from torchsplit_core.latency_slo.slo_check import TOO_BUSY
@@ -41,6 +41,9 @@ SET_REQUESTS = (4_000, 20_000)
 
 CLEAR = (0.8, 1.25)
 """A percentile below the first part of the limit keeps it, one above the second does not."""
+
+ROUNDING = 1e-9
+"""Of a batch size."""
 
 BETTER = 1.03
 """A point is simulated in full only if it carries this factor more than the best so far."""
@@ -82,25 +85,22 @@ def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms
 
 
 def max_rps_within(times: Mapping[int, float], limit_ms: float, processes: int) -> float:
-    """Largest requests/s of all processes in batches that take no longer than the limit."""
-    return max(
-        (
-            processes * size / time * 1000
-            for size, time in interpolate_batch_ms(times).items()
-            if time <= limit_ms
-        ),
-        default=0.0,
-    )
+    """Largest requests/s of all processes in batches that take no longer than the limit.
 
-
-def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
-    """ms of a batch of every size up to the largest: interpolated linearly; below the smallest size, its time."""
-    sizes = sorted(times)
-    batch_ms = dict.fromkeys(range(1, sizes[0] + 1), times[sizes[0]])
-    for low, high in pairwise(sizes):
-        slope = (times[high] - times[low]) / (high - low)
-        batch_ms.update({size: times[low] + slope * (size - low) for size in range(low + 1, high + 1)})
-    return batch_ms
+    Between two sizes with known times the rate rises or falls throughout, so few sizes matter.
+    """
+    within = [size for size in sorted(times) if times[size] <= limit_ms]
+    if not within:
+        return 0.0
+    most = max(size / times[size] for size in within)
+    last = within[-1]
+    larger = min((size for size in times if size > last), default=None)
+    if larger is not None:
+        slope = (times[larger] - times[last]) / (larger - last)
+        # Rounding leaves out no size: a bound is proven by this rate.
+        further = min(math.floor((limit_ms - times[last]) / slope + ROUNDING), larger - last)
+        most = max(most, (last + further) / (times[last] + slope * further))
+    return processes * most * 1000
 
 
 def _full_batches_rps(point: Point, times: Mapping[int, float]) -> float:
@@ -150,17 +150,19 @@ def _random_arrivals(model: PlanModel, rate: float) -> GammaArrivals | MmppArriv
     return PoissonArrivals(rate)
 
 
-def quick_points(stage: Stage, limit_ms: float) -> tuple[Point, ...]:
-    """For every slice, the point that carries most in batches that take no longer than `limit_ms`; if any does."""
-    best: dict[tuple[str, str], tuple[float, int, Point]] = {}
+def quick_points(stage: Stage, limits_ms: Sequence[float]) -> tuple[tuple[Point, ...], ...]:
+    """By limit, for every slice, the point that carries most in batches that take no longer; if any does."""
+    best: list[dict[tuple[str, str], tuple[float, int, Point]]] = [{} for _ in limits_ms]
     for point in stage.points:
         if point.throughput_rps <= 0:
             continue
-        most = max_rps_within(batch_times(points_up_to(stage, point)), limit_ms, point.processes)
+        times = batch_times(points_up_to(stage, point))
         key = (point.gpu_type, point.profile)
-        if most > 0 and (key not in best or (most, -point.batch_size) > best[key][:2]):
-            best[key] = (most, -point.batch_size, point)
-    return tuple(point for *_, point in best.values())
+        for limit, of_limit in zip(limits_ms, best, strict=True):
+            most = max_rps_within(times, limit, point.processes)
+            if most > 0 and (key not in of_limit or (most, -point.batch_size) > of_limit[key][:2]):
+                of_limit[key] = (most, -point.batch_size, point)
+    return tuple(tuple(point for *_, point in of_limit.values()) for of_limit in best)
 
 
 def keeps_limit(model: PlanModel, stage: Stage, running: Sequence[tuple[Point, int, float]]) -> bool:

@@ -1,12 +1,14 @@
 """Requests without queueing that replace one with response-time limits, to prove a bound or as a first attempt.
 
 *relaxed*: every plan that keeps the limits is feasible in it, at a value at least as good, so its bound holds for both.
-*halved*: the published rule of half the limit; no bound and no proof depends on it.
+*with reserves*: by the published rule of half the limit, or more cautious; no bound and no proof depends on it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
@@ -16,6 +18,9 @@ from torchsplit_core.planning.problem.transfers import bytes_per_request
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
 from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant
 from torchsplit_core.values.units import GB
+
+PUBLISHED_RULE = (0.5, 1.0)
+"""Part of the response limit that a batch may take, and multiple of the offered rate that is served at least."""
 
 MULTIPLIERS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 """Lagrange multipliers of the constraint on responses within the limit, tried for the bound."""
@@ -30,16 +35,22 @@ def without_limits(request: PlanRequest) -> PlanRequest:
     return replace(request, models=models)
 
 
-def halve_limits(request: PlanRequest) -> PlanRequest:
-    """The published rule as a request: a batch may take half of the limit, and the offered rate is a minimum."""
+def reserve(
+    request: PlanRequest, reserves: Mapping[str, tuple[float, float]] = MappingProxyType({})
+) -> PlanRequest:
+    """A request in which a batch may take a part of the limit, and a multiple of the offered rate is a minimum.
+
+    `reserves` has both by model; by default they are those of the published rule.
+    """
     models = list(without_limits(request).models)
     for number, spec in enumerate(request.models):
         if spec.max_response_ms is not None:
-            service = spec.max_response_ms / 2
+            part, multiple = reserves.get(spec.name, PUBLISHED_RULE)
+            service = part * spec.max_response_ms
             models[number] = replace(
                 models[number],
                 max_latency_ms=min(service, spec.max_latency_ms or service),
-                min_throughput_rps=max(offered_by(spec), spec.min_throughput_rps or 0.0) or None,
+                min_throughput_rps=max(multiple * offered_by(spec), spec.min_throughput_rps or 0.0) or None,
             )
     return replace(request, models=tuple(models))
 
@@ -96,40 +107,53 @@ def _lagrangian_model(
     The a chosen minimizes the largest throughput per GiB of slice.
     """
     share = spec.response_percentile / 100
+    rates = {id(point): rate for point, rate in _most_and_good(request, spec, plain, types)}
 
-    def with_multiplier(multiplier: float) -> PlanModel:
-        variants = []
-        for variant in plain.variants:
-            quickest = [fastest_ms(stage, types) or 0.0 for stage in variant.stages]
-            stages = []
-            for number, stage in enumerate(variant.stages):
-                others = sum(quickest) - quickest[number]
-                left = (spec.max_response_ms or 0.0) - transfers_ms(request, variant) - others
-                points = tuple(
-                    _lagrangian_point(stage, point, left, multiplier, share) for point in stage.points
-                )
-                stages.append(replace(stage, points=points))
-            variants.append(replace(variant, stages=tuple(stages)))
-        return replace(plain, variants=tuple(variants), min_throughput_rps=offered_by(spec))
+    def counted(multiplier: float, point: Point) -> float:
+        most, good = rates.get(id(point), (0.0, 0.0))
+        return max(most, (1 + multiplier) * good) / (1 + share * multiplier)
 
-    return min(map(with_multiplier, MULTIPLIERS), key=_best_rate_per_gib)
-
-
-def _lagrangian_point(stage: Stage, point: Point, limit_ms: float, multiplier: float, share: float) -> Point:
-    if point.throughput_rps <= 0:
-        return point
-    times = batch_times(points_up_to(stage, point))
-    most = max_rps_within(times, float("inf"), point.processes)
-    good = max_rps_within(times, limit_ms, point.processes)
-    counts = max(most, (1 + multiplier) * good) / (1 + share * multiplier)
-    return replace(point, throughput_rps=counts, low_rps=None, high_rps=None)
-
-
-def _best_rate_per_gib(model: PlanModel) -> float:
-    return max(
-        (point.throughput_rps / _size(point) for point in model.points),
-        default=0.0,
+    best = min(
+        MULTIPLIERS,
+        key=lambda multiplier: max(
+            (counted(multiplier, point) / _size(point) for point in plain.points), default=0.0
+        ),
     )
+
+    def with_counted(stage: Stage) -> Stage:
+        points = tuple(
+            replace(point, throughput_rps=counted(best, point), low_rps=None, high_rps=None)
+            if id(point) in rates
+            else point
+            for point in stage.points
+        )
+        return replace(stage, points=points)
+
+    variants = tuple(
+        replace(variant, stages=tuple(map(with_counted, variant.stages))) for variant in plain.variants
+    )
+    return replace(plain, variants=variants, min_throughput_rps=offered_by(spec))
+
+
+def _most_and_good(
+    request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]
+) -> Iterator[tuple[Point, tuple[float, float]]]:
+    """By point that serves, A and G of `_lagrangian_model`, requests/s."""
+    for variant in plain.variants:
+        quickest = [fastest_ms(stage, types) or 0.0 for stage in variant.stages]
+        for number, stage in enumerate(variant.stages):
+            others = sum(quickest) - quickest[number]
+            left = (spec.max_response_ms or 0.0) - transfers_ms(request, variant) - others
+            for point in stage.points:
+                if point.throughput_rps > 0:
+                    times = batch_times(points_up_to(stage, point))
+                    yield (
+                        point,
+                        (
+                            max_rps_within(times, float("inf"), point.processes),
+                            max_rps_within(times, left, point.processes),
+                        ),
+                    )
 
 
 def _size(point: Point) -> float:

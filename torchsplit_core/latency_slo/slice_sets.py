@@ -311,11 +311,8 @@ def _with_quick_points(request: PlanRequest) -> tuple[PlanRequest, dict[tuple[st
             (stage,) = variant.stages
             for share in (1.0, *shares):
                 allowed = replace(stage, points=tuple(_points_on(spec, stage, share, memory_gib)))
-                quick = (
-                    quick_points(allowed, share * part * (spec.max_response_ms or 0.0))
-                    for part in LIMIT_PARTS
-                )
-                for points in filter(None, dict.fromkeys(quick)):
+                limits = [share * part * (spec.max_response_ms or 0.0) for part in LIMIT_PARTS]
+                for points in filter(None, dict.fromkeys(quick_points(allowed, limits))):
                     name = f"{variant.name} {len(variants)}"
                     origins[spec.name, name] = _Origin(variant.name, share)
                     variants.append(replace(variant, name=name, stages=(replace(stage, points=points),)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +36,14 @@ BUSY, TOO_BUSY = 0.98, 0.995
 """Utilizations. Above the first, ten times the requests are simulated, because short runs start with empty queues and
 are optimistic; from the second on, no run of this length is conclusive (random arrivals)."""
 
+FULL_S = 0.25
+"""Seconds that the long simulation of a model takes. With a time limit below that for every limited model, those that
+are clearly within their limit are simulated SHORT_REQUESTS a replication instead."""
+
+SHORT_REQUESTS, SHORT_QUICK_REQUESTS = 10_000, 4_000
+CALM = 0.9
+"""Utilization up to which a short simulation is enough: it begins with empty queues."""
+
 SUSTAINED_STEPS = 8
 HIGHEST_FACTOR = 4.0
 """Sustained rates are searched up to this multiple of the offered rate."""
@@ -42,19 +51,27 @@ HIGHEST_FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class CheckedResponse:
-    """One model under load. `upper_ms` is the upper end of the 95 % interval of the limited percentile."""
+    """One model under load. `upper_ms` is the upper end of the 95 % interval of the limited percentile.
+
+    `short`: by the short simulation.
+    """
 
     response_ms: ResponsePercentiles
     upper_ms: float
     bound_by: ResponseBinding
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SloResult:
-    """Simulation of a plan: figures of each model that keeps its limit, and the names of those that do not."""
+    """Simulation of a plan: figures of each model that keeps its limit, and the names of those that do not.
+
+    `doubtful` are near or above their limit in a quick simulation.
+    """
 
     responses: dict[str, CheckedResponse]
     failing: tuple[str, ...]
+    doubtful: tuple[str, ...] = ()
 
 
 def limited_models(request: PlanRequest) -> tuple[PlanModel, ...]:
@@ -68,11 +85,16 @@ def offered_by(model: PlanModel) -> float:
 
 
 class SloChecker:
-    """Simulates plans of one request; caches results by the servers of each model."""
+    """Simulates plans of one request; caches results by the servers of each model.
+
+    `short`: the request's time limit leaves no time for the long simulation of every model.
+    """
 
     def __init__(self, request: PlanRequest) -> None:
         self.request = request
         self.simulated = 0
+        self.short = request.solver.time_limit_s < FULL_S * len(limited_models(request))
+        self._quick_requests = SHORT_QUICK_REQUESTS if self.short else QUICK_REQUESTS
         self._checked: dict[object, CheckedResponse | None] = {}
         self._quick_shares: dict[object, float] = {}
         self._sustained: dict[object, float] = {}
@@ -85,8 +107,9 @@ class SloChecker:
         failing = [spec.name for spec in specs if spec.name not in prepared]
         quick_shares = {spec.name: self._quick_share(spec, prepared[spec.name]) for spec in known}
         failing += [name for name, share in quick_shares.items() if share > FAR_ABOVE]
+        doubtful = tuple(name for name, share in quick_shares.items() if share > FAR_BELOW)
         if failing:
-            return SloResult({}, tuple(failing))
+            return SloResult({}, tuple(failing), doubtful)
         responses: dict[str, CheckedResponse] = {}
         # The most doubtful come first: once one fails, those far below their limits are skipped.
         for spec in sorted(known, key=lambda model: -quick_shares[model.name]):
@@ -97,7 +120,7 @@ class SloChecker:
                 failing.append(spec.name)
             else:
                 responses[spec.name] = checked
-        return SloResult(responses, tuple(failing))
+        return SloResult(responses, tuple(failing), doubtful)
 
     def sustained(self, outcome: PlanOutcome) -> dict[str, float]:
         """By model, the multiple of its offered rate that its instances carry within the limit; 0 for nothing."""
@@ -127,7 +150,7 @@ class SloChecker:
             return math.inf
         if not drawn:
             return 0.0
-        quick = replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests), seed=OTHER_SEED)
+        quick = replace(prepared, requests=min(self._quick_requests, prepared.requests), seed=OTHER_SEED)
         self.simulated += QUICK_RUNS * quick.requests
         percentiles = [_percentile(run_model(quick, k), spec) for k in range(QUICK_RUNS)]
         return mean(percentiles) / (spec.max_response_ms or math.inf)
@@ -141,29 +164,29 @@ class SloChecker:
     def _simulate_model(self, spec: PlanModel, prepared: PreparedModel) -> CheckedResponse | None:
         """The model's figures; None if it misses its limit in their simulation or in one with other draws."""
         limit = spec.max_response_ms or 0.0
-        runs = [run_model(prepared, k) for k in range(replication_count(prepared, RUNS))]
-        self.simulated += len(runs) * prepared.requests
+        drawn = is_random(prepared.model.arrivals)
+        if self.short and drawn and _utilization(spec, prepared) <= CALM:
+            brief = replace(prepared, requests=min(SHORT_REQUESTS, prepared.requests))
+            runs = self._runs(brief)
+            if _clearly_within(limit, [_percentile(run, spec) for run in runs]):
+                return _checked(spec, brief, runs, short=True)
+        runs = self._runs(prepared)
         percentiles = [_percentile(run, spec) for run in runs]
-        upper = upper_end(percentiles)
-        if upper > limit:
+        if upper_end(percentiles) > limit:
             return None
-        clear = (
-            _utilization(spec, prepared) <= BUSY
-            and mean(percentiles) + CLEAR * (upper - mean(percentiles)) <= limit
-        )
-        if is_random(prepared.model.arrivals) and not clear:
+        clear = _utilization(spec, prepared) <= BUSY and _clearly_within(limit, percentiles)
+        if drawn and not clear:
             longer = prepared.requests * (10 if _utilization(spec, prepared) > BUSY else 1)
             other = replace(prepared, requests=longer, seed=OTHER_SEED)
             self.simulated += OTHER_RUNS * longer
             if upper_end([_percentile(run_model(other, k), spec) for k in range(OTHER_RUNS)]) > limit:
                 return None
-        response_ms = [
-            mean([percentile(without_warmup(run.response_ms, WARMUP), percent) for run in runs])
-            for percent in (50, 95, 99)
-        ]
-        return CheckedResponse(
-            ResponsePercentiles(*response_ms), upper, bound_by(prepared, runs[0], spec.response_percentile)
-        )
+        return _checked(spec, prepared, runs)
+
+    def _runs(self, prepared: PreparedModel) -> list[ReplicationRun]:
+        runs = [run_model(prepared, k) for k in range(replication_count(prepared, RUNS))]
+        self.simulated += len(runs) * prepared.requests
+        return runs
 
     def _sustained_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
         key = (spec.name, prepared.number, _server_key(prepared))
@@ -176,7 +199,7 @@ class SloChecker:
         quick = (
             prepared
             if _is_trace(spec)
-            else replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests))
+            else replace(prepared, requests=min(self._quick_requests, prepared.requests))
         )
         limit = spec.max_response_ms or 0.0
         high = HIGHEST_FACTOR
@@ -191,6 +214,27 @@ class SloChecker:
             else:
                 high = middle
         return low
+
+
+def _clearly_within(limit: float, percentiles: Sequence[float]) -> bool:
+    """Whether the limit is so far above the percentile of these replications that it needs no confirmation."""
+    centre = mean(percentiles)
+    return centre + CLEAR * (upper_end(percentiles) - centre) <= limit
+
+
+def _checked(
+    spec: PlanModel, prepared: PreparedModel, runs: Sequence[ReplicationRun], *, short: bool = False
+) -> CheckedResponse:
+    response_ms = [
+        mean([percentile(without_warmup(run.response_ms, WARMUP), percent) for run in runs])
+        for percent in (50, 95, 99)
+    ]
+    return CheckedResponse(
+        ResponsePercentiles(*response_ms),
+        upper_end([_percentile(run, spec) for run in runs]),
+        bound_by(prepared, runs[0], spec.response_percentile),
+        short,
+    )
 
 
 def _is_trace(spec: PlanModel) -> bool:

@@ -11,11 +11,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from torchsplit_core.latency_slo.relaxation import fastest_ms, relax, transfers_ms, without_limits
-from torchsplit_core.latency_slo.slo_check import SloChecker, limited_models
+from torchsplit_core.latency_slo.slo_check import (
+    FULL_S,
+    RUNS,
+    SHORT_REQUESTS,
+    CheckedResponse,
+    SloChecker,
+    limited_models,
+)
 from torchsplit_core.latency_slo.slo_search import Candidate, SloSearch
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
@@ -45,6 +52,9 @@ from torchsplit_core.values import (
 BOUND_PART = 0.35
 """Share of the time limit for the problem without queueing."""
 
+MIN_BOUND_S = 0.4
+"""Seconds for it that a shorter limit is exceeded by: there would be no bound."""
+
 SEARCH_PART = 0.85
 """Share of the time limit after which no further plan is started; the rest is for the last simulation."""
 
@@ -72,7 +82,7 @@ def plan_with_slo(request: PlanRequest, *, progress: Progress = ignore_progress)
     limit = request.solver.time_limit_s
     progress(0.05, "planning without queues, for a bound")
     relaxation = relax(request, types)
-    part = replace(relaxation.solver, time_limit_s=BOUND_PART * limit)
+    part = replace(relaxation.solver, time_limit_s=max(BOUND_PART * limit, MIN_BOUND_S))
     bound = plan(replace(relaxation, solver=part))
     if bound.status == "infeasible":
         return _infeasible(request, bound, began)
@@ -182,15 +192,26 @@ def _build_outcome(
     proven = objective.proven_levels == total and (
         not ties or (same and bound is not None and bound.status == "optimal")
     )
-    warnings = tuple(dict.fromkeys((*(bound.warnings if bound else ()), *outcome.warnings)))
+    warnings = (*(bound.warnings if bound else ()), *outcome.warnings, *_of_short_runs(request, waiting))
     return replace(
         outcome,
         request_sha256=request_hash(request),
         status="optimal" if proven else "feasible",
         objective=objective,
         models=models,
-        warnings=warnings,
+        warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _of_short_runs(request: PlanRequest, responses: Mapping[str, CheckedResponse]) -> Iterator[str]:
+    """A warning if response times are of short simulations."""
+    short = sum(response.short for response in responses.values())
+    if short:
+        yield (
+            f"Response times of {short} of {len(responses)} models are of {RUNS} × {SHORT_REQUESTS:,} simulated "
+            f"requests, with which they are clearly within their limits: a time limit of "
+            f"{request.solver.time_limit_s:g} s is short of the {FULL_S * len(responses):g} s for more."
+        )
 
 
 def _verified(request: PlanRequest, outcome: PlanOutcome, judge: SloChecker) -> PlanOutcome:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torchsplit_core.latency_slo.derating import DeratedRequests, KnownRates, with_request_points
-from torchsplit_core.latency_slo.relaxation import halve_limits, relax, without_limits
+from torchsplit_core.latency_slo.relaxation import PUBLISHED_RULE, relax, reserve, without_limits
 from torchsplit_core.latency_slo.slice_sets import SliceSetSearch
 from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited_models, offered_by
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
@@ -40,8 +40,11 @@ the second factor times its previous share."""
 SETS_PART, SET_ROUNDS = 0.4, 20
 """Part of the remaining time for simulating sets of slices, and the plans made of them."""
 
-MIN_SETS_S = 0.5
-"""Seconds for sets of slices, and for a plan of them, that a limit too short for any plan is exceeded by."""
+RESERVES = (PUBLISHED_RULE, (0.5, 1.25), (0.4, 1.5), (0.3, 2.0), (0.2, 3.0))
+"""Of a first plan, as in `reserve`: a model that fails its simulation gets the next."""
+
+MIN_FIRST_PLAN_S = 1.5
+"""Seconds in which a first plan is sought, and as many for one with reserves, however short the limit."""
 
 LESS = 1e-6
 """Relative reduction of the cost that counts as one."""
@@ -73,11 +76,13 @@ class SloSearch:
     ) -> None:
         self.request, self.judge = request, judge
         self.deadline, self.progress = deadline, progress
+        self.first_until = time.perf_counter() + MIN_FIRST_PLAN_S
         self.plain = without_limits(request)
         self.fleet = list_gpus(request.gpus)
         self.best: Candidate | None = None
         self.plans = 0
         self.failing: tuple[str, ...] = ()
+        self.doubtful: tuple[str, ...] = ()
         known: KnownRates = {}
         self.derated = [DeratedRequests(request, types, known, deadline)]
         if request.sharing == "fractional":
@@ -87,8 +92,9 @@ class SloSearch:
             )
 
     def left(self) -> float:
-        """Seconds left until the deadline."""
-        return self.deadline - time.perf_counter()
+        """Seconds left until the deadline, which waits for a first plan a little."""
+        deadline = self.deadline if self.best is not None else max(self.deadline, self.first_until)
+        return deadline - time.perf_counter()
 
     def run(self, bound: PlanOutcome | None) -> None:
         """Search until a plan meets the bound, nothing more is learned, or the time is over."""
@@ -97,7 +103,26 @@ class SloSearch:
         steps = self._minimize_gpus(bound) if goal_of(self.request).by_cost else self._maximize_worst(bound)
         for _ in steps:
             if self._meets_bound(bound) or self.left() < LEAST_S:
+                break
+        self._plan_first()
+
+    def _plan_first(self) -> None:
+        """If there is no plan yet, plan whole slices with reserves, larger ones for models that fail, until one holds.
+
+        A plan takes tenths of a second, so a limit too short for that is exceeded.
+        """
+        whole = replace(self.request, sharing="exclusive")
+        steps = {model.name: 0 for model in limited_models(self.request)}
+        until = max(self.deadline, time.perf_counter() + MIN_FIRST_PLAN_S)
+        while self.best is None and (seconds := until - time.perf_counter()) > 0:
+            reserves = {name: RESERVES[step] for name, step in steps.items()}
+            planned = self._plan_within(reserve(whole, reserves), max(LEAST_S, seconds / 3))
+            if planned is None or self._accept(self._fleet_of(planned)) or not self.failing:
                 return
+            if max(steps[name] for name in self.failing) == len(RESERVES) - 1:
+                return
+            for name in {*self.failing, *self.doubtful}:
+                steps[name] = min(steps[name] + 1, len(RESERVES) - 1)
 
     def _meets_bound(self, bound: PlanOutcome | None) -> bool:
         """Whether the best plan's levels equal those of the bounding plan."""
@@ -121,6 +146,9 @@ class SloSearch:
             if self.best is not None and sets.complete and self.request.sharing == "exclusive":
                 # What follows plans with whole slices, too.
                 return
+        if self.judge.short:
+            self._plan_first()
+            yield
         if bound is not None and self._try_halved_limits(bound):
             return
         # Plans of whole slices come first: they take less time to find.
@@ -144,13 +172,10 @@ class SloSearch:
 
     def _plan_slice_sets(self, sets: SliceSetSearch) -> Iterator[None]:
         """Plan with sets of whole slices, each simulated; a set that fails its long simulation is taken out."""
-        # A first plan takes tenths of a second, which a shorter limit must allow.
-        least = 0.0 if self.best is not None else MIN_SETS_S
-        sets.enumerate(time.perf_counter() + max(SETS_PART * self.left(), least))
+        sets.enumerate(time.perf_counter() + SETS_PART * self.left())
         for _ in range(SET_ROUNDS):
             most = math.inf if self.best is None else self._values(self.best.outcome)[0] * (1 - LESS)
-            seconds = max(self.left() / 3, least)
-            gpus = sets.cheapest(most, seconds) if seconds >= LEAST_S / 3 else None
+            gpus = sets.cheapest(most, self.left() / 3) if self.left() >= LEAST_S else None
             if gpus is None:
                 return
             self.plans += 1
@@ -203,7 +228,7 @@ class SloSearch:
 
         It needs no simulated slices, so it is tried early; throughputs are as far above the rates as possible.
         """
-        request: PlanRequest | None = halve_limits(self.request)
+        request: PlanRequest | None = reserve(self.request)
         if goal_of(self.request).by_cost and request is not None:
             request = self._balanced_request(request, tuple(gpu.id for gpu in bound.gpus if gpu.used))
         planned = None if request is None else self._plan_request(request)
@@ -211,6 +236,9 @@ class SloSearch:
 
     def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
         """Plan with the points' throughputs, raising failing models' minima; then with what slices carry alone."""
+        if self.judge.short:
+            self._plan_first()
+            yield
         if bound is not None and self._try_halved_limits(bound):
             return
         if bound is not None:
@@ -295,11 +323,11 @@ class SloSearch:
     def _plan_request(self, request: PlanRequest) -> PlanOutcome | None:
         """A plan of a derived request; None if none is found in time."""
         seconds = self.left()
-        if seconds < LEAST_S:
-            return None
+        return None if seconds < LEAST_S else self._plan_within(request, max(LEAST_S, seconds / 3))
+
+    def _plan_within(self, request: PlanRequest, seconds: float) -> PlanOutcome | None:
         self.plans += 1
         self.progress(min(0.95, 0.3 + 0.08 * self.plans), f"plan {self.plans} and its simulation")
-        seconds = min(seconds, max(LEAST_S, seconds / 3))
         planned = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
         return planned if planned.gpus else None
 
@@ -320,7 +348,7 @@ class SloSearch:
             self.failing = ()
             return True
         judgement = self.judge.check(outcome)
-        self.failing = judgement.failing
+        self.failing, self.doubtful = judgement.failing, judgement.doubtful
         if judgement.failing:
             return False
         self.best = Candidate(outcome, judgement)
