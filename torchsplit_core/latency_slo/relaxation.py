@@ -15,12 +15,16 @@ from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
 from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
 from torchsplit_core.planning.problem.transfers import bytes_per_request
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
-from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant, point_type
 from torchsplit_core.values.units import GB
 
 PUBLISHED_RULE = (0.5, 1.0)
 """Part of the response limit that a batch may take, and multiple of the offered rate that is served at least."""
+
+QUICK = 1.1
+"""Times its quickest batch that a batch of a model may take at least."""
 
 MULTIPLIERS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 """Lagrange multipliers of the constraint on responses within the limit, tried for the bound."""
@@ -40,19 +44,38 @@ def reserve(
 ) -> PlanRequest:
     """A request in which a batch may take a part of the limit, and a multiple of the offered rate is a minimum.
 
-    `reserves` has both by model; by default they are those of the published rule.
+    `reserves` has both by model; by default they are those of the published rule. A model that has no batch as quick
+    as that may take its quickest ones.
     """
+    types = frozenset(point_type(gpu.type) for gpu in list_gpus(request.gpus))
     models = list(without_limits(request).models)
     for number, spec in enumerate(request.models):
         if spec.max_response_ms is not None:
             part, multiple = reserves.get(spec.name, PUBLISHED_RULE)
-            service = part * spec.max_response_ms
+            service = max(part * spec.max_response_ms, QUICK * _quickest_ms(spec, types))
             models[number] = replace(
                 models[number],
                 max_latency_ms=min(service, spec.max_latency_ms or service),
                 min_throughput_rps=max(multiple * offered_by(spec), spec.min_throughput_rps or 0.0) or None,
             )
     return replace(request, models=tuple(models))
+
+
+def _quickest_ms(model: PlanModel, types: frozenset[str]) -> float:
+    """ms of the model's quickest batch on slices of these GPU types, over its stages; 0 if it has no point for one."""
+    totals = []
+    for _, variant in model.allowed_variants:
+        stages = [
+            [
+                point.latency_ms
+                for point in stage.points
+                if point.gpu_type in types and point.throughput_rps > 0
+            ]
+            for stage in variant.stages
+        ]
+        if all(stages):
+            totals.append(sum(map(min, stages)))
+    return min(totals, default=0.0)
 
 
 def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:

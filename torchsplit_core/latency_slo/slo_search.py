@@ -40,11 +40,11 @@ the second factor times its previous share."""
 SETS_PART, SET_ROUNDS = 0.4, 20
 """Part of the remaining time for simulating sets of slices, and the plans made of them."""
 
-RESERVES = (PUBLISHED_RULE, (0.5, 1.25), (0.4, 1.5), (0.3, 2.0), (0.2, 3.0))
-"""Of a first plan, as in `reserve`: a model that fails its simulation gets the next."""
+RESERVES = ((1.0, 1.0), PUBLISHED_RULE, (0.5, 1.25), (0.4, 1.5), (0.3, 2.0), (0.2, 3.0))
+"""Of a first plan, as in `reserve`: a model that fails its simulation, or nearly does, gets the next."""
 
 MIN_FIRST_PLAN_S = 1.5
-"""Seconds in which a first plan is sought, and as many for one with reserves, however short the limit."""
+"""Seconds in which a first plan of each kind is sought, however short the limit."""
 
 LESS = 1e-6
 """Relative reduction of the cost that counts as one."""
@@ -77,6 +77,7 @@ class SloSearch:
         self.request, self.judge = request, judge
         self.deadline, self.progress = deadline, progress
         self.first_until = time.perf_counter() + MIN_FIRST_PLAN_S
+        self.tried_reserves = False
         self.plain = without_limits(request)
         self.fleet = list_gpus(request.gpus)
         self.best: Candidate | None = None
@@ -105,24 +106,37 @@ class SloSearch:
             if self._meets_bound(bound) or self.left() < LEAST_S:
                 break
         self._plan_first()
+        if self.best is None and not goal_of(self.request).by_cost:
+            self.first_until = time.perf_counter() + MIN_FIRST_PLAN_S
+            sets = SliceSetSearch.of(self.request)
+            for _ in self._plan_slice_sets(sets) if sets is not None else ():
+                pass
 
     def _plan_first(self) -> None:
-        """If there is no plan yet, plan whole slices with reserves, larger ones for models that fail, until one holds.
+        """If there is no plan yet and this was not tried: plans of whole slices with reserves, then of shares.
 
-        A plan takes tenths of a second, so a limit too short for that is exceeded.
+        A plan takes tenths of a second, so each kind gets MIN_FIRST_PLAN_S however short the limit is.
         """
-        whole = replace(self.request, sharing="exclusive")
-        steps = {model.name: 0 for model in limited_models(self.request)}
-        until = max(self.deadline, time.perf_counter() + MIN_FIRST_PLAN_S)
-        while self.best is None and (seconds := until - time.perf_counter()) > 0:
+        if self.tried_reserves:
+            return
+        self.tried_reserves = True
+        for sharing in dict.fromkeys(("exclusive", self.request.sharing)):
+            self.first_until = time.perf_counter() + MIN_FIRST_PLAN_S
+            self._plan_with_reserves(replace(self.request, sharing=sharing))
+
+    def _plan_with_reserves(self, request: PlanRequest) -> None:
+        """Plan with larger reserves for the models that fail, until a plan holds."""
+        steps = {model.name: 0 for model in limited_models(request)}
+        last = len(RESERVES) - 1
+        while self.best is None:
             reserves = {name: RESERVES[step] for name, step in steps.items()}
-            planned = self._plan_within(reserve(whole, reserves), max(LEAST_S, seconds / 3))
-            if planned is None or self._accept(self._fleet_of(planned)) or not self.failing:
+            planned = self._plan_request(reserve(request, reserves), MIN_FIRST_PLAN_S / 3)
+            if planned is None or self._accept(self._fleet_of(planned)):
                 return
-            if max(steps[name] for name in self.failing) == len(RESERVES) - 1:
+            if not self.failing or any(steps[name] == last for name in self.failing):
                 return
             for name in {*self.failing, *self.doubtful}:
-                steps[name] = min(steps[name] + 1, len(RESERVES) - 1)
+                steps[name] = min(steps[name] + 1, last)
 
     def _meets_bound(self, bound: PlanOutcome | None) -> bool:
         """Whether the best plan's levels equal those of the bounding plan."""
@@ -146,9 +160,8 @@ class SloSearch:
             if self.best is not None and sets.complete and self.request.sharing == "exclusive":
                 # What follows plans with whole slices, too.
                 return
-        if self.judge.short:
-            self._plan_first()
-            yield
+        self._plan_first()
+        yield
         if bound is not None and self._try_halved_limits(bound):
             return
         # Plans of whole slices come first: they take less time to find.
@@ -236,9 +249,8 @@ class SloSearch:
 
     def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
         """Plan with the points' throughputs, raising failing models' minima; then with what slices carry alone."""
-        if self.judge.short:
-            self._plan_first()
-            yield
+        self._plan_first()
+        yield
         if bound is not None and self._try_halved_limits(bound):
             return
         if bound is not None:
@@ -320,14 +332,14 @@ class SloSearch:
         planned = self._plan_request(request)
         return None if planned is None else self._on_whole_fleet(derated.restore(planned.gpus))
 
-    def _plan_request(self, request: PlanRequest) -> PlanOutcome | None:
-        """A plan of a derived request; None if none is found in time."""
+    def _plan_request(self, request: PlanRequest, most: float = math.inf) -> PlanOutcome | None:
+        """A plan of a derived request in at most so many seconds; None if none is found in time."""
         seconds = self.left()
-        return None if seconds < LEAST_S else self._plan_within(request, max(LEAST_S, seconds / 3))
-
-    def _plan_within(self, request: PlanRequest, seconds: float) -> PlanOutcome | None:
+        if seconds < LEAST_S:
+            return None
         self.plans += 1
         self.progress(min(0.95, 0.3 + 0.08 * self.plans), f"plan {self.plans} and its simulation")
+        seconds = min(most, seconds, max(LEAST_S, seconds / 3))
         planned = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
         return planned if planned.gpus else None
 
