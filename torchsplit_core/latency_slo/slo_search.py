@@ -40,11 +40,23 @@ the second factor times its previous share."""
 SETS_PART, SET_ROUNDS = 0.4, 20
 """Part of the remaining time for simulating sets of slices, and the plans made of them."""
 
-RESERVES = ((1.0, 1.0), PUBLISHED_RULE, (0.5, 1.25), (0.4, 1.5), (0.3, 2.0), (0.2, 3.0))
+RESERVES = (
+    (1.0, 1.0),
+    PUBLISHED_RULE,
+    (0.5, 1.25),
+    (0.4, 1.5),
+    (0.3, 2.0),
+    (0.2, 3.0),
+    (0.2, 4.0),
+    (0.1, 6.0),
+)
 """Of a first plan, as in `reserve`: a model that fails its simulation, or nearly does, gets the next."""
 
+RESERVE_ROUNDS, RESERVE_PLAN_S = 12, 0.3
+"""Plans with reserves, and seconds for each. They are made however short the limit is."""
+
 MIN_FIRST_PLAN_S = 1.5
-"""Seconds in which a first plan of each kind is sought, however short the limit."""
+"""Seconds in which sets of slices are sought for a first plan, however short the limit."""
 
 LESS = 1e-6
 """Relative reduction of the cost that counts as one."""
@@ -113,24 +125,25 @@ class SloSearch:
                 pass
 
     def _plan_first(self) -> None:
-        """If there is no plan yet and this was not tried: plans of whole slices with reserves, then of shares.
-
-        A plan takes tenths of a second, so each kind gets MIN_FIRST_PLAN_S however short the limit is.
-        """
+        """If there is no plan yet and this was not tried: plans of whole slices with reserves, then of shares."""
         if self.tried_reserves:
             return
         self.tried_reserves = True
         for sharing in dict.fromkeys(("exclusive", self.request.sharing)):
-            self.first_until = time.perf_counter() + MIN_FIRST_PLAN_S
             self._plan_with_reserves(replace(self.request, sharing=sharing))
 
     def _plan_with_reserves(self, request: PlanRequest) -> None:
-        """Plan with larger reserves for the models that fail, until a plan holds."""
-        steps = {model.name: 0 for model in limited_models(request)}
+        """Plan with larger reserves for the models that fail, until a plan holds; rounds are counted, not timed."""
+        # The fewest GPUs without reserves hardly ever hold.
+        steps = dict.fromkeys(
+            (model.name for model in limited_models(request)), int(goal_of(request).by_cost)
+        )
         last = len(RESERVES) - 1
-        while self.best is None:
+        for _ in range(RESERVE_ROUNDS):
+            if self.best is not None:
+                return
             reserves = {name: RESERVES[step] for name, step in steps.items()}
-            planned = self._plan_request(reserve(request, reserves), MIN_FIRST_PLAN_S / 3)
+            planned = self._plan_within(reserve(request, reserves), RESERVE_PLAN_S)
             if planned is None or self._accept(self._fleet_of(planned)):
                 return
             if not self.failing or any(steps[name] == last for name in self.failing):
@@ -332,14 +345,16 @@ class SloSearch:
         planned = self._plan_request(request)
         return None if planned is None else self._on_whole_fleet(derated.restore(planned.gpus))
 
-    def _plan_request(self, request: PlanRequest, most: float = math.inf) -> PlanOutcome | None:
-        """A plan of a derived request in at most so many seconds; None if none is found in time."""
+    def _plan_request(self, request: PlanRequest) -> PlanOutcome | None:
+        """A plan of a derived request; None if none is found in time."""
         seconds = self.left()
         if seconds < LEAST_S:
             return None
+        return self._plan_within(request, min(seconds, max(LEAST_S, seconds / 3)))
+
+    def _plan_within(self, request: PlanRequest, seconds: float) -> PlanOutcome | None:
         self.plans += 1
         self.progress(min(0.95, 0.3 + 0.08 * self.plans), f"plan {self.plans} and its simulation")
-        seconds = min(most, seconds, max(LEAST_S, seconds / 3))
         planned = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
         return planned if planned.gpus else None
 
