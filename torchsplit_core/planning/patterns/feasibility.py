@@ -44,6 +44,9 @@ MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns added for a model in a round of column generation."""
 
+MANY_LAYOUTS, FEW_GPUS = 300, 16
+"""Layout columns from which on, and GPUs up to which, plans are sought that save GPUs."""
+
 MOST_AT_ONCE = 2
 """Times as many patterns as are known with which a proof begins at once."""
 
@@ -450,7 +453,11 @@ class PatternSearch:
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
     ) -> Decision:
-        plan = self.solve_columns(problem, columns, deadline - time.perf_counter())
+        costs = None
+        if len(self.capacity.columns) > MANY_LAYOUTS and self.capacity.gpus.sum() <= FEW_GPUS:
+            # Then HiGHS has a plan or a proof sooner with GPUs to save than with missing slices to pay for.
+            costs = np.ones(len(self.capacity.columns))
+        plan = self.solve_columns(problem, columns, deadline - time.perf_counter(), costs)
         if isinstance(plan, PatternPlan):
             return Decision("found", plan)
         return Decision(plan)

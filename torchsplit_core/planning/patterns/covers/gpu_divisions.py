@@ -55,7 +55,7 @@ def divisions_of(slices: Counts, rates: Vector) -> Iterator[tuple[tuple[int, ...
     used = np.flatnonzero(slices).tolist()
     per_pool = [list(_ways(int(slices[pool]), rates[:, pool] > 0)) for pool in used]
     for chosen in product(*per_pool):
-        if all(map(any, zip(*chosen, strict=True))):
+        if chosen and all(map(any, zip(*chosen, strict=True))):
             division = [nothing] * len(slices)
             for pool, counts in zip(used, chosen, strict=True):
                 division[pool] = counts
