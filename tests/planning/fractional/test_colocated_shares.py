@@ -11,7 +11,7 @@ from tests.support.planning.requests import A30, on_a30, simple
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import plan as fractional_plan
-from torchsplit_core.planning.fractional.colocated_shares import restore_colocations
+from torchsplit_core.planning.fractional.colocated_shares import restore_colocations, share_whole_slices
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import build_problem
@@ -67,6 +67,21 @@ def test_a_small_model_follows_the_large_one_to_its_gpus():
     exact = plan(request)
     assert outcome.objective.value == pytest.approx(exact.objective.value, rel=1e-3)
     assert outcome.objective.value <= free.objective.value * (1 + 1e-6)
+
+
+def test_whole_slices_are_shared_by_the_models_of_their_gpus():
+    """The large model gets most of what the small one has of a slice of its own; nothing changes where models are."""
+    request = replace(following(), solver=SolverOptions(60.0))
+    whole = plan(replace(request, sharing="exclusive"), reasons=False)
+    shares = share_whole_slices(build_problem(request), whole.gpus, time.perf_counter() + 120.0, Stopwatch())
+    assert shares is not None
+    gpus = build_planned_gpus(request, shares.assignment)
+    outcome = unproven_outcome(request, gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))
+    assert not list(violations(request, replace(outcome, request_sha256=request_hash(request))))
+    assert outcome.objective.value >= whole.objective.value * 1.5
+    for before, after in zip(whole.gpus, gpus, strict=True):
+        models = {tenant.model for item in before.slices for tenant in item.tenants}
+        assert {tenant.model for item in after.slices for tenant in item.tenants} <= models
 
 
 def test_no_plan_where_the_layouts_leave_no_room_for_the_pair():

@@ -1,11 +1,13 @@
-"""Shares of slices that keep hard co-locations: a plan without them, then the concrete model with them on its layouts.
+"""Shares of slices that keep hard co-locations: a known plan, then the concrete model with them on its layouts.
 
-The model has the tenants of that plan, and of co-located models the best points on every slice, so that one can follow
-the other to its GPUs. The bound of the plan without co-locations holds with them, too.
+Near a plan without them the model has its tenants, and of co-located models the best points on every slice, so that
+one can follow the other to its GPUs. Near a plan of whole slices that keeps them every model may share the slices of
+the GPUs where it is. The bound of the plan without co-locations holds with them, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.formulation.build import build
@@ -22,7 +24,7 @@ from torchsplit_core.planning.fractional.tenancy_counts import counts_of
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
-from torchsplit_core.values import PlanOutcome
+from torchsplit_core.values import PlannedGpu, PlanOutcome
 
 MODEL_SHARE = 0.5
 """Part of the remaining time for the concrete model."""
@@ -53,6 +55,25 @@ def restore_colocations(
         if fixed.colocation_index.members_at(choice.model, choice.variant, choice.stage)
     }
     few = replace(fixed, choices=tuple(choice for choice in fixed.choices if id(choice) in chosen))
+    return _solve_near(few, deadline, watch)
+
+
+def share_whole_slices(
+    problem: Problem, gpus: Sequence[PlannedGpu], deadline: float, watch: Stopwatch
+) -> ColocatedShares | None:
+    """A plan near one of whole slices that keeps the co-locations, its models on the same GPUs."""
+    fixed = reduce_points(with_fixed_layouts(problem.request, planned_layouts(gpus)))
+    present = {(gpu.id, tenant.model) for gpu in gpus for item in gpu.slices for tenant in item.tenants}
+    models = problem.request.models
+    choices = tuple(
+        choice
+        for choice in fixed.choices
+        if (fixed.groups[choice.group].gpu_ids[0], models[choice.model].name) in present
+    )
+    return _solve_near(replace(fixed, choices=choices), deadline, watch)
+
+
+def _solve_near(few: Problem, deadline: float, watch: Stopwatch) -> ColocatedShares | None:
     if tenancy_count(few) > MAX_FIXED_TENANCIES:
         return None
     until = partial_deadline(deadline, MODEL_SHARE)

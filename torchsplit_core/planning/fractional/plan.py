@@ -27,7 +27,11 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
-from torchsplit_core.planning.fractional.colocated_shares import restore_colocations
+from torchsplit_core.planning.fractional.colocated_shares import (
+    ColocatedShares,
+    restore_colocations,
+    share_whole_slices,
+)
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
 from torchsplit_core.planning.fractional.fixed_layouts import (
     MAX_EXACT_TENANCIES,
@@ -126,7 +130,8 @@ def plan_fractional(
         value_bound = shares.bound * (1 + TOLERANCE)
     plans = [] if initial is None else [initial]
     small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
-    colocated, free_bound, whole = None, None, None
+    colocated: dict[str, ColocatedShares | None] = {}
+    free_bound, whole = None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     if hard and small and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         # Whole slices first: with many pairs nothing better may be found in time.
@@ -139,7 +144,10 @@ def plan_fractional(
         free_bound = planned.bound
         if planned.outcome is not None:
             free_bound = first_bound(planned.outcome.objective)
-            colocated = restore_colocations(problem, free, planned.outcome, deadline, watch)
+            colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
+        if whole.assignment is not None:
+            gpus = build_planned_gpus(problem.request, whole.assignment)
+            colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
@@ -179,9 +187,10 @@ def plan_fractional(
             steps.tighten(free_bound)
         if whole is not None:
             steps.plan_exclusive()
-        if colocated is not None:
-            steps.add_plan("colocated", colocated.problem, colocated.assignment, LevelsResult())
-            colocated = None
+        for name, item in colocated.items():
+            if item is not None:
+                steps.add_plan(name, item.problem, item.assignment, LevelsResult())
+        colocated.clear()
         if (result := steps.run()) is not None:
             return result
     if not plans:
