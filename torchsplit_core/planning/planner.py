@@ -57,7 +57,7 @@ CONFLICTS_SHARE = 0.6
 """Part of that time for the conflicts; the least relaxation gets the rest."""
 
 
-CLEARLY_BETTER = 1.05
+CLEARLY_BETTER = 1.01
 """Times the first level of the last plan handed out that a further one has: to check one costs some of the search."""
 
 

@@ -44,8 +44,8 @@ NEAR_MARGIN = 5e-3
 NEAR_SEARCHES = ((20, 0.0), (20, 0.25), (40, 0.25))
 """Searches among them: patterns of a model, and the part of the remaining time, at least that of a first search."""
 
-ROUND_S, ROUND_SHARE = 1.0, 0.1
-"""Seconds of the search beside the linear program, and its part of the remaining time."""
+ROUNDS = ((0.3, 0.0), (1.0, 0.1))
+"""Searches beside the linear program: their least seconds, and their part of the remaining time."""
 
 FIRST_MARGIN = 5e-4
 """First relative margin above the bound within which patterns are taken; it doubles."""
@@ -98,11 +98,15 @@ def _search_near(
     deadline: float,
 ) -> None:
     """Cheaper plans beside the linear program's, and of the few cheapest patterns of each model."""
-    left = deadline - time.perf_counter()
-    seconds = min(left, max(ROUND_S, ROUND_SHARE * left))
-    rounded = round_relaxation(search, MINIMA, seconds, costs, result.cost)
-    if rounded is not None:
-        _accept(search, result, rounded, costs)
+    for least_s, share in ROUNDS:
+        left = deadline - time.perf_counter()
+        if result.proven or left <= 0:
+            return
+        highest = result.cost - (step or 1e-6 * result.cost)
+        seconds = min(left, max(least_s, share * left))
+        rounded = round_relaxation(search, MINIMA, seconds, costs, highest)
+        if rounded is not None:
+            _accept(search, result, rounded, costs)
     value = search.capacity.worth(search.prices, costs)
     for most, share in NEAR_SEARCHES:
         highest = result.cost - (step or 1e-6 * result.cost)
