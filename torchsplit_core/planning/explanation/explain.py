@@ -29,7 +29,7 @@ from torchsplit_core.planning.explanation.level_comparison import (
 )
 from torchsplit_core.planning.explanation.planner_process import PlannerProcesses
 from torchsplit_core.planning.explanation.price_steps import other_sharing, price_steps
-from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
+from torchsplit_core.planning.explanation.questions import FIRST, LAST, Question, Questions
 from torchsplit_core.planning.explanation.settling import (
     OutcomeCallback,
     Settling,
@@ -152,8 +152,7 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome, engines
             else levels_without_gpus(request, outcome.gpus, members)[:level_count]
         )
         if not fewer.lower:
-            # Its plan is also one with any layout on the GPU that is left out.
-            fewer.order = 0
+            fewer.order = FIRST
         asked.gpu_removed.append((change, fewer))
     asked.demand_dropped = [(change, question(change, relaxes=True)) for change in without_demand(request)]
     relaxed = (*relaxed_demand(request), *engines.eased)
@@ -180,7 +179,7 @@ def _ask(settling: Settling, request: PlanRequest, outcome: PlanOutcome, engines
         request.sharing == "exclusive",
         1,
         # Shares take long; whole slices are found at once, and nothing else bounds them from below.
-        order=LAST if request.sharing == "exclusive" else 0,
+        order=LAST if request.sharing == "exclusive" else FIRST,
     )
     questions.add(asked.sharing)
     for _, item in (*asked.gpu_added, *asked.gpu_removed):
@@ -230,7 +229,10 @@ def _ask_layouts(asked: _Asked) -> None:
         change = force_layout(fleet, item.gpu, index, item.reason.layout)
         trial = questions.add(Question(change.apply(fleet), False, level_count))
         if fleet is plain and item.gpu.id in fewer_of:
-            questions.pairs.append((fewer_of[item.gpu.id], trial))
+            fewer = fewer_of[item.gpu.id]
+            questions.pairs.append((fewer, trial))
+            # A plan without the GPU is one with each of the layouts on it.
+            fewer.order = FIRST
         elif fleet is plain:
             trial.take_plan(levels_without_gpus(request, outcome.gpus, (index,))[:level_count])
         asked.trials.append((item, change, trial))

@@ -18,8 +18,8 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 Values = tuple[float, ...]
 """Values of the first levels, the larger the better; of the others nothing is known."""
 
-LAST = 2
-"""The order of questions that are planned once, after all others."""
+FIRST, LAST = 0, 2
+"""The orders of questions whose answers bound many others, and of those that are planned once, after all others."""
 
 MOST_TELLING_TOGETHER = 0.01
 """The largest difference of relaxations at which several changes together are planned: beyond, one of them tells."""

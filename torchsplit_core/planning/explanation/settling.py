@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.explanation.planner_process import WORKERS, PlannerProcesses
-from torchsplit_core.planning.explanation.questions import LAST, Question, Questions
+from torchsplit_core.planning.explanation.questions import FIRST, LAST, Question, Questions
 from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound, relaxation_bound
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_level_objective, goal_of
@@ -21,6 +21,9 @@ MOST_TELLING = 10
 
 EFFORT_FACTOR = 2.0
 """A harder request, or a busier machine."""
+
+FIRST_SHARE = 0.7
+"""Part of that for questions that bound others: all of them are asked before any other."""
 
 MAX_ATTEMPTS = 6
 """Times a request is planned, each time in twice the seconds, without one more level proven."""
@@ -87,7 +90,8 @@ class Settling:
             ]
             while waiting and planners.free:
                 question = waiting.pop(0)
-                seconds = max(MIN_SHARE_S, most_telling_s * 2**question.attempts)
+                effort_s = most_telling_s * (FIRST_SHARE if question.order == FIRST else 1.0)
+                seconds = max(MIN_SHARE_S, effort_s * 2**question.attempts)
                 if question.order != LAST:
                     seconds = max(seconds, WORKERS * planners.remaining_s / len(open_questions))
                 # All levels take much longer than the first, which is often enough.
