@@ -89,7 +89,7 @@ on the layouts of a plan without them."""
 CONTENT_SHARE = 0.8
 """Part of the remaining time for changing what stands together on slices."""
 
-WHOLE_SHARE, FREE_SHARE = 0.2, 0.6
+WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
 
 DIVE_SHARE = 0.3
