@@ -20,7 +20,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternSearch,
 )
 from torchsplit_core.planning.patterns.idle_slices import use_idle_slices
-from torchsplit_core.planning.patterns.rounding import seek_plan
+from torchsplit_core.planning.patterns.rounding import plan_beside, seek_plan
 from torchsplit_core.planning.request.objective import TierGroup
 from torchsplit_core.planning.timing import partial_deadline
 
@@ -42,11 +42,11 @@ FIRST_SHARE = 0.7
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
-FIRST_PLAN_PART = 0.9
-"""Part of the first bound at which a first plan is sought."""
+FIRST_PLAN_PART, SECOND_PLAN_PART = 0.9, 0.98
+"""Parts of the first bound at which a first plan is sought, and a second one on many GPUs."""
 
-ENOUGH = 0.95
-"""Part of the fleet that a first plan's linear program may take: less spares no time."""
+ENOUGH, SECOND_ENOUGH = 0.95, 0.99
+"""Part of the fleet that their linear programs may take: less spares no time."""
 
 FIRST_WIDTH, BRACKET_WIDTH, LAST_WIDTH = 1e-2, 5e-4, 5e-5
 """Relative widths at which the bracket of a first bound is narrow enough for one plan, for more, and for good."""
@@ -149,6 +149,11 @@ def raise_levels(
         level_result.infeasible = first.verdict == "none"
         return level_result
     _accept_plan(search, level_result, first, 0)
+    if len(tier_groups) == 1 and ceilings[0] < float("inf"):
+        near = FeasibilityProblem((SECOND_PLAN_PART * ceilings[0],))
+        second = plan_beside(search, near, deadline, SECOND_ENOUGH)
+        if second is not None:
+            _accept_plan(search, level_result, second, 0)
     now = time.perf_counter()
     until = deadline - min(MAX_BOUND_RESERVE_S, BOUND_SHARE * (deadline - now))
     for k in range(count):

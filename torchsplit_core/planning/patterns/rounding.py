@@ -50,14 +50,22 @@ def seek_plan(
     search: PatternSearch, problem: FeasibilityProblem, deadline: float, most: int = 0, enough: float = 0.0
 ) -> Decision:
     """A plan beside the linear program's, else one of patterns (`PatternSearch.decide` without a proof)."""
-    few = int(search.capacity.gpus.sum()) < MIN_GPUS
-    zeta = None if few else search.fleet_share(problem, deadline, enough)
-    if zeta is not None and zeta == zeta:
-        left = deadline - time.perf_counter()
-        plan = round_relaxation(search, problem, min(left, max(MIN_ROUND_S, ROUND_SHARE * left)))
-        if plan is not None:
-            return Decision("found", plan, zeta)
-    return search.decide(problem, deadline, prove=False, enough=enough, most=most)
+    beside = plan_beside(search, problem, deadline, enough)
+    return beside or search.decide(problem, deadline, prove=False, enough=enough, most=most)
+
+
+def plan_beside(
+    search: PatternSearch, problem: FeasibilityProblem, deadline: float, enough: float = 0.0
+) -> Decision | None:
+    """A plan beside the linear program's; None: none was found, or there are too few GPUs."""
+    if int(search.capacity.gpus.sum()) < MIN_GPUS:
+        return None
+    zeta = search.fleet_share(problem, deadline, enough)
+    if zeta is None or zeta != zeta:
+        return None
+    left = deadline - time.perf_counter()
+    plan = round_relaxation(search, problem, min(left, max(MIN_ROUND_S, ROUND_SHARE * left)))
+    return None if plan is None else Decision("found", plan, zeta)
 
 
 def round_relaxation(
