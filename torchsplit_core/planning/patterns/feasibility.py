@@ -47,9 +47,6 @@ NEW_PER_MODEL = 4
 MANY_LAYOUTS, FEW_GPUS = 300, 16
 """Layout columns from which on, and GPUs up to which, plans are sought that save GPUs."""
 
-MOST_AT_ONCE = 2
-"""Times as many patterns as are known with which a proof begins at once."""
-
 MOST_PER_MODEL = 400
 """Patterns of a model and class in a master whose "none" must be a proof."""
 
@@ -204,13 +201,13 @@ class PatternSearch:
                 deadline,
                 time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-        full = None
-        if prove:
-            full = self.all_columns(problem, duals.below, self.capacity.worth(self.prices), deadline)
-        if full is None or len(full[0]) > MOST_AT_ONCE * len(columns):
+        # With many layouts a search among few patterns takes as long as the proof.
+        if not (prove and self._has_many_layouts):
             decision = self._solve_master(problem, until, columns)
             if decision.verdict == "found":
                 return replace(decision, zeta=duals.zeta)
+        worth = self.capacity.worth(self.prices)
+        full = self.all_columns(problem, duals.below, worth, deadline) if prove else None
         if full is None:
             return Decision("unknown", zeta=duals.zeta)
         columns, complete = full
@@ -450,11 +447,16 @@ class PatternSearch:
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
         return columns, complete
 
+    @property
+    def _has_many_layouts(self) -> bool:
+        """Whether few GPUs have many layouts."""
+        return len(self.capacity.columns) > MANY_LAYOUTS and int(self.capacity.gpus.sum()) <= FEW_GPUS
+
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
     ) -> Decision:
         costs = None
-        if len(self.capacity.columns) > MANY_LAYOUTS and self.capacity.gpus.sum() <= FEW_GPUS:
+        if self._has_many_layouts:
             # Then HiGHS has a plan or a proof sooner with GPUs to save than with missing slices to pay for.
             costs = np.ones(len(self.capacity.columns))
         plan = self.solve_columns(problem, columns, deadline - time.perf_counter(), costs)
