@@ -69,7 +69,9 @@ def test_a_state_is_added_the_way_is_drawn_and_few_changes_are_planned(session, 
     layout.click()
     page.get_by_role("option", name="2 × 2g.12gb").click()
     settle(page)
-    expect(page.locator(".st-key-state-edit-map [data-place*=node3]")).to_have_count(2 + 4)
+    expect(page.locator(".st-key-state-edit-map [data-place*=node3]")).to_have_count(
+        2 + len(now.gpus[1].instances)
+    )
     page.set_viewport_size({"width": PHONE, "height": 900})
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE

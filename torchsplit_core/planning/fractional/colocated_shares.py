@@ -22,7 +22,7 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
 )
 from torchsplit_core.planning.fractional.tenancy_counts import counts_of
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares
-from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.values import PlannedGpu, PlanOutcome
 
@@ -65,11 +65,13 @@ def share_whole_slices(
     fixed = reduce_points(with_fixed_layouts(problem.request, planned_layouts(gpus)))
     present = {(gpu.id, tenant.model) for gpu in gpus for item in gpu.slices for tenant in item.tenants}
     models = problem.request.models
-    choices = tuple(
-        choice
-        for choice in fixed.choices
-        if (fixed.groups[choice.group].gpu_ids[0], models[choice.model].name) in present
-    )
+
+    def stays(choice: Choice) -> bool:
+        return (fixed.groups[choice.group].gpu_ids[0], models[choice.model].name) in present
+
+    # The program needs points of every case, also of those that are nowhere.
+    running = {choice.case for choice in filter(stays, fixed.choices)}
+    choices = tuple(choice for choice in fixed.choices if stays(choice) or choice.case not in running)
     return _solve_near(replace(fixed, choices=choices), deadline, watch)
 
 
