@@ -49,6 +49,7 @@ def test_a_state_is_added_the_way_is_drawn_and_few_changes_are_planned(session, 
     press(page, "Add and choose")
     page.wait_for_url("**from=host_state%3Anode3*")
     expect(page.get_by_text("Untouched tenants")).to_be_visible()
+    expect(page.locator(".st-key-today .picture")).to_have_count(2)
     today, planned = page.locator(".st-key-today .picture").all()
     for picture in (today, planned):
         expect(picture.locator("svg.mark").first).to_be_visible()
