@@ -171,11 +171,12 @@ def _build_colocated_search(free: Problem, sets: Sequence[tuple[int, ...]]) -> C
     blocks: list[_Block] = []
     options: list[ModelOptions] = []
     columns = len(base.capacity.columns)
+    width = len(base.capacity.pools) + columns
     for members in sorted([*sets, *((m,) for m in range(len(free.request.models)) if m not in joined)]):
         minima, units = base.demand.minima[list(members)], base.demand.units[list(members)]
         if len(members) == 1:
             blocks.append(_Block(members, minima))
-            options.append(_widen(base.options[members[0]], columns))
+            options.append(base.options[members[0]].moved(0, width))
             continue
         ways = [base.options[model].options for model in members]
         if any(len(way) != 1 or len(way[0].stages) != 1 for way in ways):
@@ -189,7 +190,7 @@ def _build_colocated_search(free: Problem, sets: Sequence[tuple[int, ...]]) -> C
         if divisions is None or not len(divisions.slices):
             return None
         blocks.append(_Block(members, minima / units, divisions))
-        options.append(_widen(ModelOptions((ModelOption(stages),)), columns))
+        options.append(ModelOptions((ModelOption(stages),)).moved(0, width))
     capacity = _with_layout_pools(base.capacity)
     search = ColocatedSearch(
         capacity,
@@ -213,17 +214,6 @@ def _with_layout_pools(capacity: FleetCapacity) -> FleetCapacity:
         pools=(*capacity.pools, *((g, f"layout {number}") for g, number in capacity.columns)),
         max_slices=np.concatenate([capacity.max_slices, capacity.gpus[capacity.group_of]]),
     )
-
-
-def _widen(options: ModelOptions, columns: int) -> ModelOptions:
-    """The options with no use for the pools of whole GPUs."""
-    return ModelOptions([
-        ModelOption(tuple(
-            StageOption(np.concatenate([stage.rates, np.zeros(columns)]), (*stage.choices, *(-1,) * columns))
-            for stage in option.stages
-        ))
-        for option in options.options
-    ])  # fmt: skip
 
 
 def _block_demand(demand: LevelDemand, blocks: Sequence[_Block]) -> LevelDemand:
@@ -380,22 +370,16 @@ class ColocatedSearch(PatternSearch):
 
     def assign(self, free: Problem, plan: PatternPlan) -> Assignment:
         """The plan on the GPUs of the problem without co-locations that it was searched for."""
-        amounts: dict[int, int] = {}
         together: list[ColocatedGpus] = []
-        for model, (block, pattern) in enumerate(zip(self.blocks, plan.patterns, strict=True)):
-            if block.divisions is not None:
-                for division, column, count in pattern.stages.tolist():
-                    instances = self._instances(free, model, block.divisions.slices[division])
-                    together.append(ColocatedGpus(self.capacity.columns[column], instances, count))
-                continue
-            for stage, counts in enumerate(pattern.stages):
-                offer = self.options[model].options[pattern.option].stages[stage]
-                for pool in np.flatnonzero(counts).tolist():
-                    amounts[offer.choices[pool]] = amounts.get(offer.choices[pool], 0) + int(counts[pool])
+        for model in sorted(self.closed):
+            divisions = self.blocks[model].divisions
+            assert divisions is not None
+            for division, column, count in plan.patterns[model].stages.tolist():
+                instances = self._instances(free, model, divisions.slices[division])
+                together.append(ColocatedGpus(self.capacity.columns[column], instances, count))
+        singles = self.instance_counts(plan, [m for m in range(len(plan.patterns)) if m not in self.closed])
         layouts = {self.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
-        return assign_instances(
-            free, layouts, [(free.choices[index], n) for index, n in sorted(amounts.items())], together
-        )
+        return assign_instances(free, layouts, [(free.choices[index], n) for index, n in singles], together)
 
     def _instances(self, free: Problem, model: int, division: Counts) -> tuple[tuple[Choice, int], ...]:
         """The instances of a division (member by pool)."""

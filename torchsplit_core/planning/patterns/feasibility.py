@@ -9,7 +9,8 @@ of patterns; if the master has all patterns that any plan could use, its "none" 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -372,6 +373,17 @@ class PatternSearch:
             ):
                 reached = number
         return reached
+
+    def instance_counts(self, plan: PatternPlan, models: Iterable[int]) -> list[tuple[int, int]]:
+        """Instances of these models (indices) by choice, as (its index in the problem, count), sorted."""
+        counts: Counter[int] = Counter()
+        for model in models:
+            pattern = plan.patterns[model]
+            for stage, slices in enumerate(pattern.stages):
+                offer = self.options[model].options[pattern.option].stages[stage]
+                for pool in np.flatnonzero(slices).tolist():
+                    counts[offer.choices[pool]] += int(slices[pool])
+        return sorted(counts.items())
 
     def known_patterns(self, problem: FeasibilityProblem) -> list[tuple[int, int, Pattern]]:
         """Model, level and pattern of every known pattern that reaches a level."""

@@ -21,7 +21,6 @@ from torchsplit_core.planning.outcome.assignment import (
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.covers.gpu_divisions import divisions_of
 from torchsplit_core.planning.patterns.feasibility import PatternPlan, PatternSearch
-from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
 from torchsplit_core.planning.problem.build import Choice, Problem
 
 MAX_FILLINGS = 8_000
@@ -59,15 +58,10 @@ class FillingSearch:
             )
             if instances:
                 together.append(ColocatedGpus(key, instances, count))
-        amounts: dict[int, int] = {}
-        for model, pattern in enumerate(plan.patterns):
-            if model in self.members:
-                continue
-            for stage, counts in enumerate(pattern.stages):
-                offer = self.search.options[model].options[pattern.option].stages[stage]
-                for pool in np.flatnonzero(counts).tolist():
-                    amounts[offer.choices[pool]] = amounts.get(offer.choices[pool], 0) + int(counts[pool])
-        choices = [(free.choices[index], count) for index, count in sorted(amounts.items())]
+        others = self.search.instance_counts(
+            plan, [m for m in range(len(plan.patterns)) if m not in self.members]
+        )
+        choices = [(free.choices[index], count) for index, count in others]
         return assign_instances(free, layouts, choices, together)
 
     def _choice(self, free: Problem, model: int, pool: int) -> Choice:
@@ -96,7 +90,7 @@ def search_fillings(base: PatternSearch, sets: Sequence[tuple[int, ...]]) -> Fil
     width, pools = len(capacity.pools), len(base.capacity.pools)
     place_of = {model: number + 1 for number, model in enumerate(members)}
     options = [
-        _moved(model_options, place_of.get(model, 0) * pools, width)
+        model_options.moved(place_of.get(model, 0) * pools, width)
         for model, model_options in enumerate(base.options)
     ]
     most = np.tile(capacity.max_slices, (len(options), 1))
@@ -127,29 +121,12 @@ def _capacity_of(base: FleetCapacity, fillings: Sequence[_Filling]) -> FleetCapa
     open_slices = base.slices[:, columns] - given.sum(axis=1).T
     slices = np.concatenate([open_slices, given.reshape(len(fillings), -1).T])
     group_of = base.group_of[columns]
-    most = np.zeros((len(slices), len(base.gpus)), dtype=np.int64)
-    for group, count in enumerate(base.gpus.tolist()):
-        inside = slices[:, group_of == group]
-        most[:, group] = count * inside.max(axis=1, initial=0)
+    gpus = base.gpus[[group for group, _ in base.pools] * (given.shape[1] + 1)]
     return replace(
         base,
         pools=tuple((number, name) for number in range(given.shape[1] + 1) for _, name in base.pools),
         columns=tuple((int(group), number) for number, group in enumerate(group_of)),
         slices=slices,
         group_of=group_of,
-        max_slices=most.sum(axis=1),
+        max_slices=gpus * slices.max(axis=1),
     )
-
-
-def _moved(options: ModelOptions, start: int, width: int) -> ModelOptions:
-    """The options with their pools from `start` on, of `width` in all."""
-
-    def stage_of(stage: StageOption) -> StageOption:
-        rates, choices = np.zeros(width), [-1] * width
-        rates[start : start + len(stage.rates)] = stage.rates
-        choices[start : start + len(stage.rates)] = stage.choices
-        return replace(stage, rates=rates, choices=tuple(choices))
-
-    return ModelOptions([
-        ModelOption(tuple(stage_of(stage) for stage in option.stages)) for option in options.options
-    ])  # fmt: skip

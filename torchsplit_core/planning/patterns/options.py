@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -59,6 +59,20 @@ class ModelOptions:
         if not self.options:
             return np.zeros(0)
         return (self._inverse * prices).min(axis=2).sum(axis=1)  # type: ignore[no-any-return]
+
+    def moved(self, start: int, width: int) -> ModelOptions:
+        """The same options where their pools are those from `start` on, of `width` in all."""
+        return ModelOptions([
+            ModelOption(tuple(_moved_stage(stage, start, width) for stage in option.stages))
+            for option in self.options
+        ])  # fmt: skip
+
+
+def _moved_stage(stage: StageOption, start: int, width: int) -> StageOption:
+    rates, choices = np.zeros(width), [-1] * width
+    rates[start : start + len(stage.rates)] = stage.rates
+    choices[start : start + len(stage.rates)] = stage.choices
+    return replace(stage, rates=rates, choices=tuple(choices))
 
 
 def build_options(

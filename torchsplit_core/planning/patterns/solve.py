@@ -243,13 +243,7 @@ def _whole_fleet_rps(capacity: FleetCapacity, option: ModelOption) -> float:
 
 
 def _to_solution(problem: Problem, search: PatternSearch, plan: PatternPlan) -> PatternSolution:
-    amounts: dict[int, int] = {}
-    for model, pattern in enumerate(plan.patterns):
-        for stage, counts in enumerate(pattern.stages):
-            offer = search.options[model].options[pattern.option].stages[stage]
-            for pool in np.flatnonzero(counts):
-                choice = offer.choices[pool]
-                amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
+    amounts = dict(search.instance_counts(plan, range(len(plan.patterns))))
     layouts = {search.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
     profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
     return PatternSolution("feasible", layouts, profiles, amounts)
