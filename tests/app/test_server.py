@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 from tests.support.seeds import repeated
 from torchsplit_core.cli.command import main
 from torchsplit_core.values import InputFault
@@ -28,9 +29,7 @@ class Server:
     """A started `torchsplit app`, and what it prints."""
 
     def __init__(self, folder: Path, options: Sequence[str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         environment = {key: value for key, value in os.environ.items() if key != "TORCHSPLIT_EXECUTION"}
         self.log = folder / f"server-{self.port}.log"
         with self.log.open("wb") as log:

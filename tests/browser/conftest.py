@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.support.browser.access import WIDE
 from tests.support.browser.hurry import hurried
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 
 # Without a GPU, without a sandbox (tests may run as root in a container), without calls home.
 FLAGS = (
@@ -29,12 +29,6 @@ DOOR_SAMPLES = "sample:diamond,sample:bert"
 PATIENCE_MS = 60_000
 """How long a test waits for what it expects: a page that takes seconds on a busy machine is not at fault."""
 expect.set_options(timeout=PATIENCE_MS)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(address: str) -> bool:
@@ -54,7 +48,7 @@ def home(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def address(home) -> Iterator[str]:
     """A running dashboard with an empty store."""
-    port = _free_port()
+    port = free_port()
     environment = os.environ | {
         "TORCHSPLIT_HOME": str(home),
         "TORCHSPLIT_EXECUTION": "allowed",

@@ -3,7 +3,6 @@
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from tests.support.browser.hurry import hurried
 from tests.support.browser.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.support.browser.settle import settle
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 from torchsplit_core.workspace.store import Store
 
 PATIENCE_MS = 90_000
@@ -70,9 +70,7 @@ allowed_emails = ["ann@example.com"]
 def dashboard(tmp_path_factory) -> Iterator[Dashboard]:
     """`torchsplit app` of a user whose home has such secrets."""
     folder = tmp_path_factory.mktemp("login")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with running_provider() as provider:
         _write_secrets(folder, port, provider)
         found = Dashboard(port, folder, provider)

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import runpy
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 
 LOADED = (
     "torch", "torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel",
@@ -58,9 +58,7 @@ def _server() -> subprocess.Popen[str]:
 
 def _run(file: str, processes: int, steps: str) -> tuple[list[int], str]:
     """Exit codes and output of all processes together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryFile("w+") as output:
         children = []
         for rank in range(processes):

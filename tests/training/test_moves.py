@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.ports import free_port
 from tests.support.training.runs import (
     beside,
     client_file,
     events,
-    free_port,
     losses,
     losses_alone,
     run,

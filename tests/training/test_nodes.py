@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch.distributed.elastic.rendezvous import api
 
-from tests.support.training.runs import beside, client_file, events, free_port, losses, run, strategy
+from tests.support.ports import free_port
+from tests.support.training.runs import beside, client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.attempts import rendezvous
 from torchsplit_core.values import InputFault

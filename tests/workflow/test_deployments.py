@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from tritonclient.grpc import model_config_pb2
 
 from sample_models import load
 from tests.support.deployment.triton_backend import Repository, Served, TritonError
+from tests.support.ports import free_port
 from torchsplit_core import workflow
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
 from torchsplit_core.deployment.image import requirements
@@ -110,11 +110,6 @@ def test_a_source_that_is_executed_needs_trust(tmp_path):
     request = asked(f"{tmp_path}/net.py:Net")
     with pytest.raises(InputFault, match="--trust"):
         workflow.deploy(plan(request), tmp_path / "out", ("compose",), request=request)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def answers_as_the_model_does(path: str) -> None:

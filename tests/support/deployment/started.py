@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.support.ports import free_port
 
 READY_S = 240.0
 ADDRESS = 8000
@@ -76,8 +77,7 @@ class Host:
     def port(self, written: int | str) -> int:
         """A free port in place of the written one."""
         if written not in self.ports:
-            with socket.create_server(("127.0.0.1", 0)) as listening:
-                self.ports[written] = int(listening.getsockname()[1])
+            self.ports[written] = free_port()
         return self.ports[written]
 
     @property

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 import torchsplit_core.strategy
-from tests.support.training.runs import beside, free_port
+from tests.support.ports import free_port
+from tests.support.training.runs import beside
 
 
 def loop(client_path: str, strategy: str, folder: str, steps: int, environment: dict[str, str]) -> None:

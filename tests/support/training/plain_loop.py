@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
+from tests.support.ports import free_port
 from tests.support.training.client import Client, Data, Tiny
-from tests.support.training.runs import beside, free_port
+from tests.support.training.runs import beside
 
 GLOBAL_BATCH, HELD_OUT = 8, 5
 

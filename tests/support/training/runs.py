@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
-import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
@@ -90,13 +89,6 @@ def beside(target: Callable[..., object], *given: Any, **named: Any) -> ForkServ
     process = context.Process(target=target, args=given, kwargs=named)
     process.start()
     return process
-
-
-def free_port() -> int:
-    """A port that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def losses(folder: Path) -> list[float]:

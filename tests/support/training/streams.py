@@ -13,9 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from tests.support.ports import free_port
 from tests.support.training.client import Tiny
 from tests.support.training.plain_loop import Samples
-from tests.support.training.runs import beside, free_port
+from tests.support.training.runs import beside
 
 
 @dataclass(frozen=True)

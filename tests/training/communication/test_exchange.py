@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.training.runs import beside, client_file, events, free_port, losses, run, strategy
+from tests.support.ports import free_port
+from tests.support.training.runs import beside, client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.communication.exchange import MIN_STEPS
 from torchsplit_core.training.communication.record import read_exchange
