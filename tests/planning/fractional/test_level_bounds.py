@@ -12,8 +12,9 @@ from benchmarks.fleet_instances import Family, fleet_instance
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import crowded, small
 from tests.support.seeds import repeated
-from torchsplit_core.planning.fractional.level_bounds import bound_level
-from torchsplit_core.planning.fractional.model_patterns import (
+from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
+from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.patterns import (
     RESOURCES,
     EndArrays,
     cheapest_pattern,
@@ -29,7 +30,15 @@ from torchsplit_core.values import PlanRequest
 
 
 def _refuted_level(request: PlanRequest, best: float) -> float:
-    return bound_level(build_problem(request), 0.5 * best, 2.0 * best, math.inf)
+    return bound_level(ModelPatterns(build_problem(request)), 0.5 * best, 2.0 * best, math.inf)
+
+
+def _refuted_in_boxes(request: PlanRequest, best: float) -> float:
+    patterns = ModelPatterns(build_problem(request))
+    together = bound_level(patterns, 0.9 * best, 2.0 * best, math.inf)
+    in_boxes = bound_boxes(patterns, 0.9 * best, together, math.inf)
+    assert in_boxes <= together
+    return in_boxes
 
 
 @pytest.mark.slow
@@ -48,6 +57,29 @@ def test_no_plan_of_several_stages_is_above_the_bound(seed):
     best = best_shared(request)
     if best is not None and best[0] > 0:
         assert best[0] * (1 - 1e-9) <= _refuted_level(request, best[0])
+
+
+@pytest.mark.slow
+@repeated("seed", range(60), kept=10)
+def test_no_plan_is_above_the_bound_in_boxes(seed):
+    for request in (crowded(seed), small(seed, "max_min")):
+        best = best_shared(request)
+        if best is not None and best[0] > 0:
+            assert best[0] * (1 - 1e-9) <= _refuted_in_boxes(request, best[0])
+
+
+def test_boxes_bound_closer_where_models_mix_their_latencies():
+    family = Family(kind="max_min", sharing="fractional", limits=True)
+    closer = 0
+    for seed in range(6):
+        patterns = ModelPatterns(build_problem(fleet_instance(4, 2, seed=seed, family=family)))
+        pooled = aggregate_shares(patterns.problem, math.inf)
+        assert pooled is not None
+        together = bound_level(patterns, 0.5 * pooled.bound, pooled.bound, math.inf)
+        in_boxes = bound_boxes(patterns, 0.5 * pooled.bound, together, time.perf_counter() + 10)
+        assert in_boxes <= together
+        closer += in_boxes < 0.99 * together
+    assert closer >= 3
 
 
 def _cost(stage, prices, use, share):
@@ -113,9 +145,12 @@ def test_limits_are_bounded_closer_than_by_pooled_shares():
     problem = build_problem(fleet_instance(3, 1, seed=3, family=family))
     pooled = aggregate_shares(problem, math.inf)
     assert pooled is not None
-    assert bound_level(problem, 0.5 * pooled.bound, pooled.bound, math.inf) < 0.98 * pooled.bound
+    patterns = ModelPatterns(problem)
+    assert bound_level(patterns, 0.5 * pooled.bound, pooled.bound, math.inf) < 0.98 * pooled.bound
 
 
 def test_a_search_without_time_refutes_nothing():
     problem = build_problem(fleet_instance(4, 2, seed=3, family=Family(sharing="fractional", limits=True)))
-    assert bound_level(problem, 0.1, 0.6, time.perf_counter() - 1) == 0.6
+    patterns = ModelPatterns(problem)
+    assert bound_level(patterns, 0.1, 0.6, time.perf_counter() - 1) == 0.6
+    assert bound_boxes(patterns, 0.1, 0.6, time.perf_counter() - 1) == 0.6

@@ -11,8 +11,22 @@ from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import crowded, small
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
+from torchsplit_core.planning.fractional.diving import assign_patterns
+from torchsplit_core.planning.fractional.packing import equalise_shares
 from torchsplit_core.planning.fractional.slice_contents import better_contents, is_known, list_options
-from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.outcome.assignment import Assignment
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import unit_rps
+
+
+def _level(problem: Problem, assignment: Assignment) -> float:
+    """Of the worst-served model."""
+    rates = [0.0] * len(problem.request.models)
+    for item in assignment.slices:
+        assert sum(share for _, share in item.tenants) <= 1 + 1e-6
+        for choice, share in item.tenants:
+            rates[choice.model] += share * choice.rate_rps
+    return min(rate / unit_rps(spec) for rate, spec in zip(rates, problem.request.models, strict=True))
 
 
 @pytest.mark.slow
@@ -26,13 +40,18 @@ def test_contents_reach_the_best_plan_and_none_above_it(seeds):
         if best is None or not whole.objective.value:
             continue
         better = better_contents(problem, whole, 10 * best[0], math.inf)
-        level = whole.objective.value if better is None else better.value
+        level = whole.objective.value if better is None else better.level
         assert level <= best[0] * (1 + 1e-6)
+        if better is not None:
+            assigned = assign_patterns(problem, better.layouts, better.patterns)
+            assert _level(problem, assigned) == pytest.approx(level)
+            fair = equalise_shares(problem, assigned)
+            assert fair is not None and _level(problem, fair) >= level * (1 - 1e-6)
         tried += 1
         improved += better is not None
         reached += level >= best[0] * (1 - 1e-3)
     assert tried >= 10 and improved > 2
-    # The rest needs a point with less memory at a lower rate, which contents do not have.
+    # The rest has points whose memory differs by less than contents tell apart.
     assert reached >= 0.9 * tried
 
 

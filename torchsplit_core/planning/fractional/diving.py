@@ -86,7 +86,7 @@ def plan_by_diving(
     selection = PatternSelectionProgram(problem, targets, pattern_pool, max_cost).solve(
         until - time.perf_counter()
     )
-    return None if selection is None else equalise_shares(problem, _assign_patterns(problem, *selection))
+    return None if selection is None else equalise_shares(problem, assign_patterns(problem, *selection))
 
 
 class _Dive:
@@ -123,7 +123,7 @@ class _Dive:
             if solution is None or solution.missing > MISSING_TOLERANCE:
                 return None
             self._fix_pattern(solution)
-        return _assign_patterns(self.problem, layouts, self.decided)
+        return assign_patterns(self.problem, layouts, self.decided)
 
     def _restricted_master(self, layouts: Layouts | None) -> RestrictedMaster:
         slices: Counter[ClassKey] = Counter()
@@ -173,7 +173,7 @@ class _Dive:
         self.decided[placed] += times
 
 
-def _assign_patterns(problem: Problem, layouts: Layouts, patterns: Mapping[PlacedPattern, int]) -> Assignment:
+def assign_patterns(problem: Problem, layouts: Layouts, patterns: Mapping[PlacedPattern, int]) -> Assignment:
     """The patterns on slices of these layouts."""
     assignment = assign_layouts(problem, layouts)
     free: dict[ClassKey, list[AssignedSlice]] = {}

@@ -4,14 +4,16 @@
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
    All levels of a fair objective once a plan reaches the first.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
-3. Priced: levels refuted by prices of shares and memory (level_bounds.py), a tighter bound of a fair objective.
-4. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
-5. Exclusive: whole slices, as another plan to start from.
-6. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
-7. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
-8. With hard co-locations, before all these: the plan without them, and the concrete model with them on its layouts
+3. Priced: levels refuted by prices of shares and memory (model_patterns/), a tighter bound of a fair objective.
+4. Selected: a pattern for each model (model_patterns/selection.py), and what stands together with its latencies.
+5. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
+6. Exclusive: whole slices, as another plan to start from.
+7. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
+8. In boxes: levels refuted for ranges of the models' latencies.
+9. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
+10. With hard co-locations, before all these: the plan without them, and the concrete model with them on its layouts
    (colocated_shares.py).
-9. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+11. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
@@ -32,7 +34,7 @@ from torchsplit_core.planning.fractional.colocated_shares import (
     restore_colocations,
     share_whole_slices,
 )
-from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
+from torchsplit_core.planning.fractional.diving import assign_patterns, is_divable, plan_by_diving
 from torchsplit_core.planning.fractional.fixed_layouts import (
     MAX_EXACT_TENANCIES,
     MAX_FIXED_TENANCIES,
@@ -44,11 +46,18 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
     with_fixed_layouts,
 )
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
-from torchsplit_core.planning.fractional.level_bounds import bound_level
-from torchsplit_core.planning.fractional.packing import pack_shares
+from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
+from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
+from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
-from torchsplit_core.planning.fractional.slice_contents import better_contents
+from torchsplit_core.planning.fractional.slice_contents import (
+    ContentPlan,
+    better_contents,
+    contents_of,
+    is_known,
+)
 from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.fractional.tenancy_counts import (
     TenancyCounts,
@@ -76,17 +85,17 @@ from torchsplit_core.values.status import SolveStatus
 SEARCH_S = 1.0
 """Least remaining seconds for the slower steps after the linear program's plan."""
 
-COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
+COUNT_SHARE, CONCRETE_SHARE = 0.2, 0.15
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
 
-PRICE_SHARE = 0.15
-"""Part of the remaining time for refuting levels by prices."""
+PRICE_SHARE, SELECT_SHARE, BOX_SHARE = 0.15, 0.35, 0.25
+"""Parts of the remaining time for refuting levels by prices, for selecting patterns, and for refuting in boxes."""
 
 SMALL_FLEET = 16
 """GPUs up to which levels after the first are relaxed once a plan reaches that one, and hard co-locations are restored
 on the layouts of a plan without them."""
 
-CONTENT_SHARE = 0.8
+CONTENT_SHARE = 0.9
 """Part of the remaining time for changing what stands together on slices."""
 
 WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
@@ -241,6 +250,8 @@ class _SearchSteps:
     """The plan of whole slices, once it was searched."""
     counted: list[TenancyCounts] = field(default_factory=list)
     """The best counts, last those that let each tenancy have the share of its own latency."""
+    patterns: ModelPatterns | None = None
+    """The patterns of whole models, once levels are priced."""
     pooled_bound: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -255,8 +266,8 @@ class _SearchSteps:
         """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
         self._pack_relaxation()
         for step in (
-            self._price_levels, self._count_tenancies, self._solve_counts, self.plan_exclusive, self._dive,
-            self._change_contents, self._solve_fixed_layouts,
+            self._price_levels, self._select_patterns, self._count_tenancies, self._solve_counts,
+            self.plan_exclusive, self._dive, self._bound_boxes, self._change_contents, self._solve_fixed_layouts,
         ):  # fmt: skip
             if self.plans and self._best().status == "optimal":
                 return self._result()
@@ -336,7 +347,11 @@ class _SearchSteps:
         self.counted = [counts] if joint is None else [joint, counts]
 
     def _solve_counts(self) -> None:
-        """Search the concrete model of the counted layouts and tenants, then with further points."""
+        """Search contents of the counted latencies, the concrete model of the counted layouts and tenants, and that
+        with further points."""
+        if is_known(self.formulation.problem):
+            for item in self.counted:
+                self._realise(item)
         for nearby in (False, True):
             for item in self.counted:
                 if self._solve_counted(item, nearby=nearby):
@@ -397,11 +412,58 @@ class _SearchSteps:
         problem, known = self.formulation.problem, self.pooled_bound
         if known is None or not goal_of(self.request).fair or not counts_all_limits(problem):
             return
-        reached = reached_levels(self._best().objective)[0] if self.plans else 0.0
         self.progress(0.3, "Pricing shares")
         with self.watch.searching():
-            bound = bound_level(problem, reached, known, partial_deadline(self.deadline, PRICE_SHARE))
+            self.patterns = ModelPatterns(problem)
+            until = partial_deadline(self.deadline, PRICE_SHARE)
+            bound = bound_level(self.patterns, self._reached(), known, until)
         self.details["priced_value"] = bound
+        self.tighten(bound)
+
+    def _reached(self) -> float:
+        """The first level of the best plan."""
+        return reached_levels(self._best().objective)[0] if self.plans else 0.0
+
+    def _select_patterns(self) -> None:
+        """Select a pattern for each model."""
+        if self.patterns is None or not self.patterns.is_complete or self.request.colocations:
+            return
+        if not any(case.has_latency_levels for case in self.formulation.problem.cases):
+            # Each model has one option, and shares are packed well without.
+            return
+        self.progress(0.35, "Selecting patterns")
+        with self.watch.searching():
+            selection = PatternSelection(self.patterns, self._reached(), self.relaxation.values[0])
+            selection.run(self._realise, partial_deadline(self.deadline, SELECT_SHARE))
+
+    def _realise(self, counts: TenancyCounts) -> float:
+        """The level of the best plan, once these layouts and tenants were searched."""
+        problem = self.formulation.problem
+        if is_known(problem):
+            bound = self.relaxation.values[0]
+            self._add_contents(contents_of(problem, counts.tenants, self._reached(), bound, self.deadline))
+        else:
+            self._solve_counted(counts, nearby=True)
+        return self._reached()
+
+    def _add_contents(self, contents: ContentPlan | None) -> None:
+        """Add a plan by contents, if there is one."""
+        if contents is None:
+            return
+        problem = self.formulation.problem
+        assignment = equalise_shares(problem, assign_patterns(problem, contents.layouts, contents.patterns))
+        if assignment is not None:
+            self.add_plan("contents", problem, assignment, LevelsResult())
+
+    def _bound_boxes(self) -> None:
+        """Refute levels in boxes of the models' options."""
+        if self.patterns is None or not self.plans:
+            return
+        self.progress(0.55, "Refuting levels")
+        with self.watch.searching():
+            until = partial_deadline(self.deadline, BOX_SHARE)
+            bound = bound_boxes(self.patterns, self._reached(), self.relaxation.values[0], until)
+        self.details["boxes_value"] = bound
         self.tighten(bound)
 
     def _dive(self) -> None:
@@ -438,10 +500,7 @@ class _SearchSteps:
             until = partial_deadline(self.deadline, CONTENT_SHARE)
             hints = self.counted[-1].tenants if self.counted else ()
             better = better_contents(problem, best, bound, until, hints)
-        if better is None:
-            return
-        self.details["contents"] = better.value
-        self._solve_counted(better, nearby=False)
+        self._add_contents(better)
 
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""

@@ -14,8 +14,9 @@ models kept as the best plan so far has them, contents are few, equal slices are
 | minimum[m] | the same ≥ minimum(m) |
 
 n[s] slices have content s, e[s,m] is what its model m has of them beyond its least shares together, rate(m,p,λ) that of
-the model's best point of the pool with a latency that λ allows. A few models at a time get other options, as long as
-time remains: the program for all of them at once is too large.
+the model's best point of the pool with a latency that λ allows, or one of less memory where those of the others leave
+no room. A few models at a time get other options, as long as time remains: the program for all of them at once is too
+large.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
-from torchsplit_core.planning.fractional.restricted_master import add_layout_columns, slices_per_column
+from torchsplit_core.planning.fractional.restricted_master import (
+    PlacedPattern,
+    add_layout_columns,
+    slices_per_column,
+)
 from torchsplit_core.planning.fractional.tenancy_counts import (
-    TenancyCounts,
     counts_all_limits,
     counts_of,
     latency_part,
@@ -54,6 +59,9 @@ MAX_FAILURES = 40
 
 LEVEL_SCALE, RELATIVE_GAP, LEAST_GAIN = 1000.0, 5e-4, 1e-6
 
+MEMORY_STEP = 0.05
+"""Least part of a slice's memory that a point saves over the next better one to be a tenancy of its own."""
+
 Pool = tuple[int, str]
 """The group of a GPU and the profile of a slice."""
 
@@ -77,20 +85,20 @@ Content = tuple[Pool, tuple[tuple[int, float], ...]]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """A plan by contents; `level` is that of its worst-served model."""
+class ContentPlan:
+    """A plan by contents; `level` is that of its worst-served model, `patterns` the slices with their tenants."""
 
     level: float
     layouts: Mapping[tuple[int, int], int]
     contents: Mapping[Content, int]
     least: Mapping[int, float]
-    tenants: frozenset[int] = frozenset()
+    patterns: Mapping[PlacedPattern, int] = field(default_factory=dict)
 
 
 def better_contents(
     problem: Problem, known: PlanOutcome, bound: float, deadline: float, hints: Iterable[int] = ()
-) -> TenancyCounts | None:
-    """Layouts and tenants with a higher level than the known plan's, by `deadline` (time.perf_counter).
+) -> ContentPlan | None:
+    """Contents with a higher level than the known plan's, by `deadline` (time.perf_counter).
 
     None without one, and where the request has what contents do not know. `hints`: choices (indices in the problem)
     whose least shares are tried first.
@@ -101,10 +109,21 @@ def better_contents(
         return None
     search = _Search(problem, bound, start, _longest(problem, hints))
     search.run(deadline)
-    best = search.best
-    if best.level <= level * (1 + LEAST_GAIN):
+    return None if search.best is start else search.best
+
+
+def contents_of(
+    problem: Problem, tenants: Iterable[int], reached: float, bound: float, deadline: float
+) -> ContentPlan | None:
+    """The best contents in which models keep the longest latencies of these choices (indices), by `deadline`.
+
+    None without any between the level reached and the bound. Requires `is_known`.
+    """
+    if reached >= bound:
         return None
-    return TenancyCounts("feasible", dict(best.layouts), best.tenants, best.level, bound)
+    start = ContentPlan(reached, {}, {}, _longest(problem, tenants))
+    search = _Search(problem, bound, start, {})
+    return search.first(min(STEP_S, deadline - time.perf_counter()))
 
 
 def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
@@ -126,7 +145,7 @@ def is_known(problem: Problem) -> bool:
     )
 
 
-def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> _Plan | None:
+def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> ContentPlan | None:
     counts = counts_of(problem, gpus)
     if counts is None:
         return None
@@ -143,7 +162,7 @@ def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> _Pla
                     tuple((case, least.get(case, 0.0)) for case in cases),
                 )
                 contents[content] = contents.get(content, 0) + 1
-    return _Plan(level, counts.layouts, contents, least)
+    return ContentPlan(level, counts.layouts, contents, least)
 
 
 def list_options(problem: Problem) -> dict[int, list[float]]:
@@ -168,7 +187,7 @@ class _Search:
 
     problem: Problem
     bound: float
-    best: _Plan
+    best: ContentPlan
     hints: Mapping[int, float]
     options: dict[int, list[float]] = field(init=False)
     points: _Points = field(init=False)
@@ -201,6 +220,12 @@ class _Search:
             else:
                 failures += 1
 
+    def first(self, seconds: float) -> ContentPlan | None:
+        """A better plan with the options of the best one; None if there is none, or none in time."""
+        program = _ContentProgram(self.problem, self.points, self._kept(), LEVEL_SCALE / self.bound)
+        program.require(self.best.level * (1 + RELATIVE_GAP))
+        return None if len(program.contents) > MAX_CONTENTS else self._solve(program, seconds)
+
     def _turns(self, draw: random.Random) -> Iterator[dict[int, list[float]]]:
         """Options by case for one program after the other: first those of the best plan and the hints."""
         cases = sorted(self.options)
@@ -226,7 +251,7 @@ class _Search:
     def _kept(self) -> dict[int, list[float]]:
         return {case: [self.best.least.get(case, every[0])] for case, every in self.options.items()}
 
-    def _solve(self, program: _ContentProgram, seconds: float) -> _Plan | None:
+    def _solve(self, program: _ContentProgram, seconds: float) -> ContentPlan | None:
         try:
             solution = program.rows.solve(
                 seconds, start=program.values_of(self.best), relative_gap=RELATIVE_GAP
@@ -257,29 +282,40 @@ class _ContentProgram:
             self._add_pool(pool)
         self._add_models()
 
-    def values_of(self, plan: _Plan) -> dict[int, float]:
+    def values_of(self, plan: ContentPlan) -> dict[int, float]:
         """The whole numbers of the program for a plan."""
         values = {column: float(plan.layouts.get(key, 0)) for key, column in self.layouts.items()}
+        left = dict(plan.contents)
         for column, (pool, tenants) in self.contents.items():
-            values[column] = float(plan.contents.get((pool, _names(tenants)), 0))
+            values[column] = float(left.pop((pool, _names(tenants)), 0))
         values.update(
             {column: float(plan.least.get(case) == part) for (case, part), column in self.chosen.items()}
         )
         return values
 
-    def read(self, values: Sequence[float]) -> _Plan:
+    def require(self, level: float) -> None:
+        """Have no plan below this level."""
+        self.rows.add_row(level * self.scale, INF, [self.level], [1.0])
+
+    def read(self, values: Sequence[float]) -> ContentPlan:
         """The plan of a solution."""
         contents: dict[Content, int] = {}
         least: dict[int, float] = {}
-        tenants: set[int] = set()
+        patterns: dict[PlacedPattern, int] = {}
         for column, (pool, content) in self.contents.items():
             if count := round(values[column]):
-                contents[pool, _names(content)] = count
+                key = pool, _names(content)
+                contents[key] = contents.get(key, 0) + count
                 least.update(_names(content))
-                tenants.update(tenant.choice for tenant in content)
+                # Its shares follow its column (`_add_pool`).
+                shares = [
+                    tenant.least + values[column + 1 + place] / count for place, tenant in enumerate(content)
+                ]
+                pattern = tuple((tenant.choice, share) for tenant, share in zip(content, shares, strict=True))
+                patterns[PlacedPattern(pool, pattern)] = count
         layouts = {key: round(values[column]) for key, column in self.layouts.items()}
         level = values[self.level] / self.scale
-        return _Plan(level, {key: n for key, n in layouts.items() if n}, contents, least, frozenset(tenants))
+        return ContentPlan(level, {key: n for key, n in layouts.items() if n}, contents, least, patterns)
 
     def _add_pool(self, pool: Pool) -> None:
         group = self.problem.groups[pool[0]]
@@ -310,39 +346,49 @@ class _ContentProgram:
         for option, using in by_option.items():
             self.rows.add_row(-INF, 0.0, [*using, self.chosen[option]], [1.0] * len(using) + [-most])
 
-    def _tenants_of(self, pool: Pool) -> list[_Tenant]:
-        """The best tenancy of every option on the pool, by case."""
+    def _tenants_of(self, pool: Pool) -> list[list[_Tenant]]:
+        """By case and option the best tenancy on the pool, then those that need less of its memory."""
         size = self.problem.slice_memory_gib(*pool)
-        tenants: list[_Tenant] = []
+        tenants: list[list[_Tenant]] = []
         for case, points in sorted(self.points[pool].items()):
             for part in self.options.get(case, ()):
-                fitting = [(rate, number) for least, rate, number in points if least <= part]
-                if fitting:
-                    rate, number = max(fitting)
+                alike: list[_Tenant] = []
+                for rate, number in sorted(((r, n) for least, r, n in points if least <= part), reverse=True):
                     choice = self.problem.choices[number]
                     memory = size if choice.needs_own_slice else choice.memory_gib
-                    tenants.append(_Tenant(case, part, number, rate, memory))
+                    if not alike or memory < alike[-1].memory_gib - MEMORY_STEP * size:
+                        alike.append(_Tenant(case, part, number, rate, memory))
+                if alike:
+                    tenants.append(alike)
         return tenants
 
-    def _list_contents(self, pool: Pool, tenants: Sequence[_Tenant]) -> Iterator[tuple[_Tenant, ...]]:
-        """Sets of tenants of different models that fit on a slice together."""
-        size = self.problem.slice_memory_gib(*pool)
+    def _list_contents(
+        self, pool: Pool, tenants: Sequence[Sequence[_Tenant]]
+    ) -> Iterator[tuple[_Tenant, ...]]:
+        """Sets of tenants of different models that fit on a slice together, none with room for a better point."""
+        size = self.problem.slice_memory_gib(*pool) * (1 + TOLERANCE)
         most = self.problem.request.max_tenants_per_slice or len(self.options)
-        alone = {tenant for tenant in tenants if self.problem.choices[tenant.choice].needs_own_slice}
-        stack: list[tuple[int, tuple[_Tenant, ...]]] = [(0, ())]
+        stack: list[tuple[int, tuple[Sequence[_Tenant], ...]]] = [(0, ())]
         while stack:
             first, content = stack.pop()
-            spare = 1 + TOLERANCE - sum(tenant.least for tenant in content)
-            room = size * (1 + TOLERANCE) - sum(tenant.memory_gib for tenant in content)
+            spare = 1 + TOLERANCE - sum(alike[0].least for alike in content)
+            room = size - sum(alike[-1].memory_gib for alike in content)
             for place in range(first, len(tenants)):
-                tenant = tenants[place]
-                if content and (tenant.case == content[-1].case or tenant in alone):
+                alike = tenants[place]
+                if content:
+                    alike = self._shareable(alike)
+                if not alike or (content and alike[0].case == content[-1][0].case):
                     continue
-                if tenant.least > spare or tenant.memory_gib > room:
+                if alike[0].least > spare or alike[-1].memory_gib > room:
                     continue
-                yield (*content, tenant)
-                if tenant not in alone and len(content) + 1 < most:
-                    stack.append((place + 1, (*content, tenant)))
+                yield from _best_points((*content, alike), size)
+                shared = self._shareable(alike)
+                if shared and len(content) + 1 < most:
+                    stack.append((place + 1, (*content, shared)))
+
+    def _shareable(self, tenants: Sequence[_Tenant]) -> list[_Tenant]:
+        """Those that may stand beside others."""
+        return [tenant for tenant in tenants if not self.problem.choices[tenant.choice].needs_own_slice]
 
     def _add_models(self) -> None:
         self.level = self.rows.add_columns([-1.0], [INF])
@@ -356,6 +402,19 @@ class _ContentProgram:
                 self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
             if spec.cap_at_demand:
                 self.rows.upper[self.level] = min(self.rows.upper[self.level], spec.demand_rps / unit)
+
+
+def _best_points(content: Sequence[Sequence[_Tenant]], size: float) -> Iterator[tuple[_Tenant, ...]]:
+    """A point of each, best first, that fit together, where no better one of any of them would fit."""
+    for places in product(*(range(len(alike)) for alike in content)):
+        room = size - sum(alike[place].memory_gib for alike, place in zip(content, places, strict=True))
+        if room >= 0 and all(
+            place == 0 or alike[place - 1].memory_gib - alike[place].memory_gib > room
+            for alike, place in zip(content, places, strict=True)
+        ):
+            yield tuple(alike[place] for alike, place in zip(content, places, strict=True))
+            if not any(places):
+                return
 
 
 def _names(tenants: Sequence[_Tenant]) -> tuple[tuple[int, float], ...]:

@@ -14,7 +14,7 @@ lower end is the least share and whose upper end says which points may be used. 
 of which the tenants of a slice take at most 1 each. f_k is a dual feasible function (tenancy_counts.py), constant
 between multiples of 1/(k + 1); at a multiple the value just below it is taken, so that what a share takes jumps after
 it. A tenancy with unknown memory takes all of everything. Patterns cost what they take at prices of a pool's resources
-(level_bounds.py).
+(level_program.py).
 """
 
 from __future__ import annotations
@@ -235,6 +235,11 @@ def refit(options: list[Option], pattern: Pattern, rate: float) -> Pattern | Non
             return None
         tenancies += [*others, (number, last, share)]
     return replace(pattern, tenancies=tuple(tenancies))
+
+
+def moved(pattern: Pattern, by: int) -> Pattern:
+    """The pattern of options numbered from there on."""
+    return replace(pattern, option=pattern.option + by) if pattern.tenancies else pattern
 
 
 def cheapest_pattern(options: list[Option], ends: EndArrays, prices: Vector, rate: float) -> Pattern:

@@ -1,0 +1,1 @@
+"""What whole models take of shared slices: bounds of a level by their prices, and plans of one pattern a model."""
