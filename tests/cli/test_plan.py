@@ -1,5 +1,6 @@
 """The plan command on requests that forbid a variant."""
 
+import io
 import json
 import sys
 from dataclasses import replace
@@ -295,3 +296,11 @@ def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(tmp_path, stderr_o
     assert "max_response_ms 10.9 is below the 11 ms" in stderr
     assert "would help: raise the max_response_ms" in stderr
     assert read_file(planned)[1].conflicts[0].demands[0].demand == "max_response_ms"
+
+
+def test_a_state_of_standard_input_is_named_in_the_note(tmp_path, monkeypatch, capsys):
+    request, state = tmp_path / "request.json", EXAMPLES / "host_state.json"
+    assert main(["request", str(EXAMPLES / "profile.json"), "--current", str(state), "-o", str(request)]) == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(state.read_bytes())))
+    assert main(["plan", str(request), "--current", "-", "-o", str(tmp_path / "plan.json")]) == 0
+    assert "note: planned from standard input, so this" in capsys.readouterr().err

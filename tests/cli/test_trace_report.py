@@ -66,6 +66,12 @@ def test_a_limit_of_lines_and_a_file_for_the_report(file, tmp_path):
     assert "… 2 more (--most)" in out.read_text()
 
 
+def test_json_with_a_file_goes_to_both(file, tmp_path, capsys):
+    out = tmp_path / "report.json"
+    assert main(["trace-report", str(file), "--json", "-o", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+
+
 def test_names_of_a_file_do_not_command_the_terminal(tmp_path, capsys):
     path = tmp_path / "spans.jsonl"
     path.write_text(line((1, 0, "a\x1b[2J\nb" + "x" * 500, 0, 1)))

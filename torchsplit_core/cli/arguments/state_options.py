@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 from torchsplit_core import files
+from torchsplit_core.files.contract import origin_of
 from torchsplit_core.values import FleetEntry, HostState, InputFault, PlanRequest
 
 
@@ -23,7 +24,8 @@ def with_current(request: PlanRequest, options: argparse.Namespace) -> PlanReque
     """The request from the state of `--current`; prints a note if it is given. Raises InputFault."""
     if options.current is None:
         return request
-    print(f"note: planned from {options.current}, so this answers the request with current", file=sys.stderr)
+    origin = origin_of(options.current)
+    print(f"note: planned from {origin}, so this answers the request with current", file=sys.stderr)
     return replace(request, current=read_state_file(options.current))
 
 

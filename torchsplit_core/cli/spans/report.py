@@ -54,7 +54,7 @@ def _trace_report(options: argparse.Namespace) -> int:
     text = json.dumps(as_json(tree), indent=2) if options.json else "\n".join(text_lines(tree, options.most))
     if options.output:
         files.replace_file(Path(options.output), text + "\n")
-    else:
+    if options.json or not options.output:
         print(text)
     return 0
 
