@@ -57,6 +57,7 @@ from torchsplit_core.planning.fractional.slice_contents import (
     better_contents,
     contents_of,
     is_known,
+    ties_models,
 )
 from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.fractional.tenancy_counts import (
@@ -85,7 +86,7 @@ from torchsplit_core.values.status import SolveStatus
 SEARCH_S = 1.0
 """Least remaining seconds for the slower steps after the linear program's plan."""
 
-COUNT_SHARE, CONCRETE_SHARE = 0.2, 0.15
+COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
 
 PRICE_SHARE, SELECT_SHARE, BOX_SHARE = 0.15, 0.35, 0.25
@@ -426,7 +427,7 @@ class _SearchSteps:
 
     def _select_patterns(self) -> None:
         """Select a pattern for each model."""
-        if self.patterns is None or not self.patterns.is_complete or self.request.colocations:
+        if self.patterns is None or not self.patterns.is_complete or ties_models(self.request):
             return
         if not any(case.has_latency_levels for case in self.formulation.problem.cases):
             # Each model has one option, and shares are packed well without.

@@ -43,7 +43,7 @@ from torchsplit_core.planning.request.objective import goal_of, reached_levels, 
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
-from torchsplit_core.values import PlannedGpu, PlanOutcome
+from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 MAX_CONTENTS = 4000
 """Contents above which a program is not solved."""
@@ -132,17 +132,26 @@ def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
 
 
 def is_known(problem: Problem) -> bool:
-    """Whether contents cover the request: a fair objective, models of one case and stage, none tied to another."""
+    """Whether contents cover the request: a fair objective, models of one case and stage, none tied to another.
+
+    Soft co-locations choose among plans of equal levels, which a higher level comes before.
+    """
     cases = problem.cases
     return (
         goal_of(problem.request).fair
         and counts_all_limits(problem)
-        and not problem.request.colocations
+        and not ties_models(problem.request)
         and not any(group.held or group.parts or group.must_change for group in problem.groups)
         and all(case.stages == 1 for case in cases)
         and len({case.model for case in cases}) == len(cases)
         and all(choice.cap_rps >= choice.rate_rps for choice in problem.choices)
     )
+
+
+def ties_models(request: PlanRequest) -> bool:
+    """Whether a hard co-location, or a weight of soft ones, ties models to one another."""
+    hard = any(item.mode == "hard" for item in request.colocations)
+    return hard or bool(request.colocations and request.objective.separation_weight)
 
 
 def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> ContentPlan | None:
