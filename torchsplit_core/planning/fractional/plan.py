@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -425,24 +426,31 @@ class _SearchSteps:
         """The first level of the best plan."""
         return reached_levels(self._best().objective)[0] if self.plans else 0.0
 
+    def _bound(self) -> float:
+        """The best bound of the first level; infinite without one."""
+        bound = next(iter(self.relaxation.bounds), None)
+        return math.inf if bound is None else bound
+
     def _select_patterns(self) -> None:
         """Select a pattern for each model."""
         if self.patterns is None or not self.patterns.is_complete or ties_models(self.request):
             return
-        if not any(case.has_latency_levels for case in self.formulation.problem.cases):
-            # Each model has one option, and shares are packed well without.
+        bound = self._bound()
+        limited = any(case.has_latency_levels for case in self.formulation.problem.cases)
+        if not limited or not math.isfinite(bound):
+            # Without limits each model has one option, and shares are packed well.
             return
         self.progress(0.35, "Selecting patterns")
         with self.watch.searching():
-            selection = PatternSelection(self.patterns, self._reached(), self.relaxation.values[0])
+            selection = PatternSelection(self.patterns, self._reached(), bound)
             selection.run(self._realise, partial_deadline(self.deadline, SELECT_SHARE))
 
     def _realise(self, counts: TenancyCounts) -> float:
         """The level of the best plan, once these layouts and tenants were searched."""
         problem = self.formulation.problem
         if is_known(problem):
-            bound = self.relaxation.values[0]
-            self._add_contents(contents_of(problem, counts.tenants, self._reached(), bound, self.deadline))
+            tenants, bound = counts.tenants, self._bound()
+            self._add_contents(contents_of(problem, tenants, self._reached(), bound, self.deadline))
         else:
             self._solve_counted(counts, nearby=True)
         return self._reached()
@@ -463,7 +471,7 @@ class _SearchSteps:
         self.progress(0.55, "Refuting levels")
         with self.watch.searching():
             until = partial_deadline(self.deadline, BOX_SHARE)
-            bound = bound_boxes(self.patterns, self._reached(), self.relaxation.values[0], until)
+            bound = bound_boxes(self.patterns, self._reached(), self._bound(), until)
         self.details["boxes_value"] = bound
         self.tighten(bound)
 

@@ -21,6 +21,7 @@ large.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ def contents_of(
 
     None without any between the level reached and the bound. Requires `is_known`.
     """
-    if reached >= bound:
+    if reached >= bound or not math.isfinite(bound):
         return None
     start = ContentPlan(reached, {}, {}, _longest(problem, tenants))
     search = _Search(problem, bound, start, {})
