@@ -72,11 +72,11 @@ def test_boxes_bound_closer_where_models_mix_their_latencies():
     family = Family(kind="max_min", sharing="fractional", limits=True)
     closer = 0
     for seed in range(6):
-        patterns = ModelPatterns(build_problem(fleet_instance(4, 2, seed=seed, family=family)))
+        patterns = ModelPatterns(build_problem(fleet_instance(3, 1, seed=seed, family=family)))
         pooled = aggregate_shares(patterns.problem, math.inf)
         assert pooled is not None
         together = bound_level(patterns, 0.5 * pooled.bound, pooled.bound, math.inf)
-        in_boxes = bound_boxes(patterns, 0.5 * pooled.bound, together, time.perf_counter() + 10)
+        in_boxes = bound_boxes(patterns, 0.95 * together, together, math.inf)
         assert in_boxes <= together
         closer += in_boxes < 0.99 * together
     assert closer >= 3
