@@ -27,11 +27,12 @@ class Levels:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.best, self.counts = problem, 0.0, list[TenancyCounts]()
 
-    def realise(self, counts: TenancyCounts) -> float:
-        self.counts.append(counts)
-        contents = contents_of(self.problem, counts.tenants, self.best, counts.bound, math.inf)
-        self.best = self.best if contents is None else contents.level
-        return self.best
+    def search(self, search: PatternSelection, deadline: float) -> None:
+        for counts in search.run(deadline):
+            self.counts.append(counts)
+            contents = contents_of(self.problem, counts.tenants, self.best, counts.bound, math.inf)
+            self.best = self.best if contents is None else contents.level
+            search.reached = max(search.reached, self.best)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_selections_find_what_every_plan_has(seed):
         return
     levels = Levels(patterns.problem)
     bound = bound_level(patterns, 0.5 * best[0], 2.0 * best[0], math.inf)
-    PatternSelection(patterns, 0.0, bound).run(levels.realise, math.inf)
+    levels.search(PatternSelection(patterns, 0.0, bound), math.inf)
     assert levels.best <= best[0] * (1 + 1e-6)
     assert levels.best >= 0.9 * best[0]
 
@@ -60,7 +61,7 @@ def test_no_options_are_selected_together_twice():
     patterns = ModelPatterns(build_problem(fleet_instance(3, 1, seed=2, family=LIMITS)))
     bound = bound_level(patterns, 0.1, 10.0, math.inf)
     search, levels = PatternSelection(patterns, 0.1, bound), Levels(patterns.problem)
-    search.run(levels.realise, math.inf)
+    levels.search(search, math.inf)
     assert levels.best > 0.1 and len(search.tried) == len(levels.counts) > 1
     assert len({tuple(sorted(options.items())) for options in search.tried}) == len(search.tried)
 
@@ -68,5 +69,5 @@ def test_no_options_are_selected_together_twice():
 def test_without_time_nothing_is_selected():
     patterns = ModelPatterns(build_problem(fleet_instance(4, 2, seed=2, family=LIMITS)))
     levels = Levels(patterns.problem)
-    PatternSelection(patterns, 0.1, 0.6).run(levels.realise, time.perf_counter() - 1)
+    levels.search(PatternSelection(patterns, 0.1, 0.6), time.perf_counter() - 1)
     assert not levels.counts

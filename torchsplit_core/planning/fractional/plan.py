@@ -441,16 +441,23 @@ class _SearchSteps:
             # Without limits each model has one option, and shares are packed well.
             return
         self.progress(0.35, "Selecting patterns")
-        with self.watch.searching():
-            selection = PatternSelection(self.patterns, self._reached(), bound)
-            selection.run(self._realise, partial_deadline(self.deadline, SELECT_SHARE))
+        search = PatternSelection(self.patterns, self._reached(), bound)
+        selections = search.run(partial_deadline(self.deadline, SELECT_SHARE))
+        while True:
+            with self.watch.searching():
+                counts = next(selections, None)
+            if counts is None:
+                return
+            search.reached = self._realise(counts)
 
     def _realise(self, counts: TenancyCounts) -> float:
         """The level of the best plan, once these layouts and tenants were searched."""
         problem = self.formulation.problem
         if is_known(problem):
             tenants, bound = counts.tenants, self._bound()
-            self._add_contents(contents_of(problem, tenants, self._reached(), bound, self.deadline))
+            with self.watch.searching():
+                contents = contents_of(problem, tenants, self._reached(), bound, self.deadline)
+            self._add_contents(contents)
         else:
             self._solve_counted(counts, nearby=True)
         return self._reached()
@@ -500,8 +507,8 @@ class _SearchSteps:
 
     def _change_contents(self) -> None:
         """Change what stands together on slices, from the best plan on."""
-        bound = self.relaxation.bounds[0] if self.relaxation.bounds else None
-        if not self.plans or bound is None:
+        bound = self._bound()
+        if not self.plans or not math.isfinite(bound):
             return
         best, problem = self._best(), self.formulation.problem
         self.progress(0.6, "Changing slices")

@@ -263,9 +263,8 @@ class _Search:
 
     def _solve(self, program: _ContentProgram, seconds: float) -> ContentPlan | None:
         try:
-            solution = program.rows.solve(
-                seconds, start=program.values_of(self.best), relative_gap=RELATIVE_GAP
-            )
+            start = program.values_of(self.best) if self.best.layouts else None
+            solution = program.rows.solve(seconds, start=start, relative_gap=RELATIVE_GAP)
         except ProgramRejected:
             return None
         return program.read(solution.values.tolist()) if len(solution.values) else None
@@ -378,23 +377,21 @@ class _ContentProgram:
         """Sets of tenants of different models that fit on a slice together, none with room for a better point."""
         size = self.problem.slice_memory_gib(*pool) * (1 + TOLERANCE)
         most = self.problem.request.max_tenants_per_slice or len(self.options)
+        beside = [self._shareable(alike) for alike in tenants]
         stack: list[tuple[int, tuple[Sequence[_Tenant], ...]]] = [(0, ())]
         while stack:
             first, content = stack.pop()
             spare = 1 + TOLERANCE - sum(alike[0].least for alike in content)
             room = size - sum(alike[-1].memory_gib for alike in content)
             for place in range(first, len(tenants)):
-                alike = tenants[place]
-                if content:
-                    alike = self._shareable(alike)
+                alike = beside[place] if content else tenants[place]
                 if not alike or (content and alike[0].case == content[-1][0].case):
                     continue
                 if alike[0].least > spare or alike[-1].memory_gib > room:
                     continue
                 yield from _best_points((*content, alike), size)
-                shared = self._shareable(alike)
-                if shared and len(content) + 1 < most:
-                    stack.append((place + 1, (*content, shared)))
+                if beside[place] and len(content) + 1 < most:
+                    stack.append((place + 1, (*content, beside[place])))
 
     def _shareable(self, tenants: Sequence[_Tenant]) -> list[_Tenant]:
         """Those that may stand beside others."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,7 +48,7 @@ MAX_FAILURES = 1
 
 @dataclass
 class PatternSelection:
-    """A search between the level that a plan has reached and a bound."""
+    """A search between the level that a plan has reached, which its caller raises, and a bound."""
 
     patterns: ModelPatterns
     reached: float
@@ -58,10 +58,10 @@ class PatternSelection:
     tried: list[dict[int, int]] = field(default_factory=list)
     """The options of the selections so far, which are not selected again together."""
 
-    def run(self, realise: Callable[[TenancyCounts], float], deadline: float) -> None:
-        """Search until `deadline` (time.perf_counter).
+    def run(self, deadline: float) -> Iterator[TenancyCounts]:
+        """Selections until `deadline` (time.perf_counter).
 
-        `realise` says which level the best plan reaches once layouts and tenants were searched.
+        `reached` is to be the level of the best plan once the layouts and tenants of one were searched.
         """
         between, low, high = self.bound - self.reached, self.reached, self.bound
         for part in FIRST_LEVELS:
@@ -76,11 +76,13 @@ class PatternSelection:
                 high = min(self.bound, low + REOPENED * between)
             level = (low + high) / 2
             selected = self._select(level, deadline)
+            if selected is not None:
+                yield selected
             # A selection that no plan keeps to says nothing of the next lower level.
-            if selected is None or (reached := realise(selected)) <= low:
-                high = level
+            if self.reached > low:
+                low, failures = self.reached, 0
             else:
-                low, failures = reached, 0
+                high = level
             if selected is not None and self._suit_layouts(level, selected.layouts, deadline):
                 high = min(self.bound, high + REOPENED * between)
 
