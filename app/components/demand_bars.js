@@ -92,10 +92,17 @@ function build(line, root) {
   line.bars = [...root.querySelectorAll(".bar")];
 }
 
+function begin(root) {
+  const line = { held: new Map(), sent: new Map(), serial: 0, bars: [] };
+  // Who leaves the bars may press a button next, which must not come before what was drawn.
+  root.addEventListener("focusout", event => { if (!root.contains(event.relatedTarget)) flush(line); });
+  return line;
+}
+
 export default function ({ parentElement, data, setStateValue }) {
   const root = parentElement.querySelector(".demand-bars");
   if (!root) return;
-  const line = root.line ??= { held: new Map(), sent: new Map(), serial: 0, bars: [] };
+  const line = root.line ??= begin(root);
   const another = line.data?.subject !== data.subject || line.bars.length !== data.bars.length;
   line.data = data;
   line.tell = setStateValue;
@@ -123,8 +130,6 @@ export default function ({ parentElement, data, setStateValue }) {
     draw(line, event);
     event.preventDefault();
   };
-  // Who leaves the bars may press a button next, which must not come before what was drawn.
-  root.onfocusout = event => { if (!root.contains(event.relatedTarget)) flush(line); };
   root.onpointermove = event => { if (line.drag) draw(line, event); };
   root.onpointerup = root.onpointercancel = () => {
     if (!line.drag) return;

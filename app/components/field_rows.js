@@ -1,29 +1,33 @@
 const PATIENCE_MS = 1000;
 let count = 0;
 
-// What was edited and not answered yet: `waiting` to be told, `told` under way with the serial of its report.
+// `held`: what was edited and is not answered yet, by row and field. `since` is the serial of the first report that has
+// it: a report has all that is held, because it takes the place of one that the page has not read.
 function report(line, row, field, value) {
-  line.waiting.set(`${row}\n${field}`, { row, field, value });
+  line.held.set(`${row}\n${field}`, { row, field, value });
   if (line.timer === undefined) send(line);
 }
 function send(line) {
   line.serial = Math.max(Date.now(), line.serial + 1);
-  for (const key of line.waiting.keys()) line.told.set(key, line.serial);
-  const edits = [...line.waiting.values()];
-  line.waiting.clear();
+  const edits = [...line.held.values()];
+  for (const edit of edits) edit.since ??= line.serial;
+  clearTimeout(line.timer);
   line.timer = setTimeout(() => next(line), PATIENCE_MS);
   line.tell("edits", { serial: line.serial, edits });
+}
+function flush(line) {
+  if ([...line.held.values()].some(edit => edit.since === undefined)) send(line);
 }
 function next(line) {
   clearTimeout(line.timer);
   line.timer = undefined;
-  if (line.waiting.size) send(line);
+  flush(line);
 }
 function answered(line, serial) {
-  for (const [key, sent] of line.told) if (sent <= serial) line.told.delete(key);
+  for (const [key, { since }] of line.held) if (since <= serial) line.held.delete(key);
   if (line.timer !== undefined && serial >= line.serial) next(line);
 }
-const ahead = (line, row, field) => line.waiting.has(`${row}\n${field}`) || line.told.has(`${row}\n${field}`);
+const ahead = (line, row, field) => line.held.has(`${row}\n${field}`);
 
 function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -250,10 +254,17 @@ function focusable(element, held) {
     ?? element.querySelector(".restore, input, select, button");
 }
 
+function begin(root) {
+  const line = { held: new Map(), serial: 0, timer: undefined };
+  // Who leaves the rows may press a button next, which must not come before what was edited.
+  root.addEventListener("focusout", event => { if (!root.contains(event.relatedTarget)) flush(line); });
+  return line;
+}
+
 export default function ({ parentElement, data, setStateValue }) {
   const root = parentElement.querySelector(".field-rows");
   if (!root) return;
-  const line = root.line ??= { waiting: new Map(), told: new Map(), serial: 0, timer: undefined };
+  const line = root.line ??= begin(root);
   line.tell = setStateValue;
   line.fold = data.fold;
   answered(line, data.answered);

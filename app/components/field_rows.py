@@ -3,7 +3,7 @@
 The fields are the browser's own (range, text, select, checkbox), with their keys, roles and names. One component
 has them all, because Streamlit would draw a widget for each of a hundred fields anew at every move. The page sets the
 values; a field that the user edits is left alone until the page has answered. While the page works on an answer nothing
-is reported; then the newest value of each field follows.
+is reported until the user leaves the rows, perhaps for a button; then the newest value of each field follows.
 """
 
 from __future__ import annotations
@@ -108,9 +108,12 @@ def field_rows(
     with its name, the slider below it. `stacked`: each field has its label above it at any width, as in a form.
     """
     key = component_key(key)
+    last = f"{key} last report"
 
     def edited() -> None:
-        on_edits(_parse_edits(st.session_state[key].get("edits")))
+        edits = edits_since(st.session_state[key].get("edits"), st.session_state.get(last, 0))
+        st.session_state[last] = _last_serial(st.session_state[key])
+        on_edits(edits)
 
     data = {
         "label": label, "fold": fold, "named": named, "stacked": stacked, "rows": [row.as_data() for row in rows],
@@ -131,10 +134,11 @@ def _last_serial(state: Any) -> float:
     return number if isinstance(number, (int, float)) else 0
 
 
-def _parse_edits(report: Any) -> tuple[Edit, ...]:
+def edits_since(report: Any, last: float) -> tuple[Edit, ...]:
+    """The edits of a report that no report up to the number `last` had: until it is answered, each has them again."""
     listed = report.get("edits") if isinstance(report, Mapping) else None
     return tuple(
         Edit(str(entry.get("row")), str(entry.get("field")), entry.get("value"))
         for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, Mapping)
+        if isinstance(entry, Mapping) and isinstance(since := entry.get("since"), (int, float)) and since > last
     )

@@ -83,6 +83,38 @@ def test_the_keyboard_types_what_is_marked_refused_and_mended_and_nothing_moves(
     assert page.evaluate(TOPS) == before
 
 
+EDIT_AND_PRESS = """
+text => {
+    for (const [name, value] of [["my__model, demand", "31"], ["my__model, min", "3"], ["my__model, weight", "2"]]) {
+        const field = document.querySelector(`input[type=text][aria-label^="${name}"]`);
+        field.focus();
+        field.value = value;
+        field.dispatchEvent(new Event("change", {bubbles: true}));
+    }
+    const button = [...document.querySelectorAll("button")].find(one => one.innerText.trim() === text);
+    button.focus();
+    button.click();
+}
+"""
+
+
+def test_a_button_that_is_pressed_at_once_knows_every_edit_before_it(session, address, odd):
+    odd.put("plan_request", "hasty", asked())
+    odd.put("plan", "hasty", workflow.plan(asked()))
+    page = session()
+    page.goto(f"{address}/plan?workspace={odd.id}&scenario=hasty")
+    heading(page, "Plan")
+    page.get_by_role("textbox", name="my__model, demand").fill("30")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Keep and prove")).to_be_visible()
+    settle(page)
+    # In one go, so that the page has answered none of the edits when the button is pressed.
+    page.evaluate(EDIT_AND_PRESS, "Keep and prove")
+    expect(page.get_by_role("button", name="Keep and prove")).to_have_count(0)
+    model = odd.get("plan_request", "hasty").models[0]
+    assert (model.demand_rps, model.min_throughput_rps, model.weight) == (31, 3, 2)
+
+
 def axe(page: Page, scheme: str) -> list[str]:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     settle(page)
