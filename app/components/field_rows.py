@@ -140,5 +140,7 @@ def edits_since(report: Any, last: float) -> tuple[Edit, ...]:
     return tuple(
         Edit(str(entry.get("row")), str(entry.get("field")), entry.get("value"))
         for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, Mapping) and isinstance(since := entry.get("since"), (int, float)) and since > last
+        if isinstance(entry, Mapping)
+        and isinstance(since := entry.get("since"), (int, float))
+        and since > last
     )
