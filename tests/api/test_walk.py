@@ -82,6 +82,7 @@ def test_what_is_wrong_is_one_message(call, words):
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_the_notebook_runs_and_draws(tmp_path):
     book = nbformat.read(ROOT / "examples" / "walk.ipynb", as_version=4)
     NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()

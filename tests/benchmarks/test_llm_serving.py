@@ -65,6 +65,7 @@ def test_a_case_is_predicted_from_its_neighbours_and_from_its_own_steps():
     assert joined.measured.ttft == pytest.approx(cases[1].measured.ttft)
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_a_short_trial_prints_what_was_measured_and_predicted(capsys):
     (section,) = (section for section in BENCHMARKS if section.module == "benchmarks.llm_serving")

@@ -28,7 +28,7 @@ from torchsplit_core.values import ChangeEffect, Objective, PlanRequest
 pytestmark = pytest.mark.slow
 
 
-@repeated("kind", ["max_min", "max_min with tiers", "weighted_sum", "min_gpus"], kept=2)
+@repeated("kind", ["max_min with tiers", "max_min", "weighted_sum", "min_gpus"])
 def test_the_relaxed_bound_holds(kind):
     seen = 0
     for seed in range(25):

@@ -183,7 +183,7 @@ def test_where_ddp_does_not_exchange_a_permission_changes_nothing(alone: list[fl
 
 def test_an_exchange_that_was_slower_is_left_again(tmp_path: Path) -> None:
     """A client whose exchanges wait from the choice on."""
-    source = client_file(tmp_path, **MODEL, slow_small_buckets=0.2)
+    source = client_file(tmp_path, **MODEL, slow_small_buckets=0.1)
     run(source, tmp_path / "run", PLAN, 2, steps=24, checkpoint_every=100)
     record = read_exchange(tmp_path / "run")
     assert record is not None and record.reverted and (record.hook, record.bucket_mib) == ("all_reduce", None)
