@@ -68,7 +68,7 @@ FEW_GPUS = 6.0
 FIRST_DROP = 0.03
 """The first attempt's relative distance from what divisible slices reach."""
 
-FIRST_MARGIN, NEAR_MARGIN, FIRST_PATTERNS = 0.015, 0.006, 12
+FIRST_MARGIN, NEAR_MARGIN, FIRST_PATTERNS = 0.008, 0.006, 12
 """Relative distances of the first two plans from what parts of patterns reach; patterns of a model for the first."""
 
 LATE_MARGIN = 0.05

@@ -42,10 +42,10 @@ FIRST_SHARE = 0.7
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
-FIRST_PLAN_PART, SECOND_PLAN_PART = 0.9, 0.98
+FIRST_PLAN_PART, SECOND_PLAN_PART = 0.9, 0.99
 """Parts of the first bound at which a first plan is sought, and a second one on many GPUs."""
 
-ENOUGH, SECOND_ENOUGH = 0.95, 0.99
+ENOUGH, SECOND_ENOUGH = 0.95, 0.997
 """Part of the fleet that their linear programs may take: less spares no time."""
 
 FIRST_WIDTH, BRACKET_WIDTH, LAST_WIDTH = 1e-2, 5e-4, 5e-5
