@@ -115,7 +115,7 @@ def render(workspace: Workspace, first: str = TITLES[0]) -> None:
                     _deploy_button(plan)
     with top:
         _headline(workspace, name, known, request, plan, working, draft, trial_plan)
-        _render_verdict(workspace, name, request, shown_request, shown, verdict)
+        _render_verdict(workspace, name, request, shown_request, shown, verdict, searching)
     with numbers:
         layout.tint(verdict)
         _metrics(shown_request, shown, plan if trial_plan else None)
@@ -146,11 +146,14 @@ def _render_verdict(
     shown_request: PlanRequest | None,
     shown: PlanOutcome | None,
     verdict: PlanVerdict | None,
+    searching: bool,
 ) -> None:
     """The verdict and its facts, in places of fixed height."""
     with st.container(key="results"):
         if verdict is not None:
             render_verdict(verdict)
+        elif shown is None:
+            _not_planned(searching, shown_request)
         else:
             st.html(header_style.NOTHING)
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
@@ -190,7 +193,7 @@ def _tabs(
                 with st.container(key="map"):
                     _outcome(workspace, name, *shown, plan_confidence, searching, stored=False)
             elif plan is None or trial_plan is not None:
-                _not_planned(searching, (trial_plan.request if trial_plan else request))
+                st.caption("Here you will see each GPU's slices, what each model gets, and what binds it.")
             else:
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan, plan_confidence, searching)

@@ -36,11 +36,13 @@ STYLE = """<style>
 @media (max-width: 640px) { .st-key-headline { flex-wrap: wrap !important; min-height: 9rem; }
   .st-key-results { min-height: 7rem; }
   .st-key-facts { min-height: 5.2rem; flex-wrap: wrap !important; }
+  /* The inputs are folded away here: there is nothing that an edit could move. */
+  .st-key-results:has([data-testid="stAlertContentInfo"]), .st-key-facts:has(.nothing) { min-height: 0; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }
 </style>"""
 
 
-NOTHING = "<span></span>"
+NOTHING = '<span class="nothing"></span>'
 """The content of an empty place: Streamlit would omit the place without any."""
 
 
