@@ -72,7 +72,7 @@ def _menu(workspace: Workspace, name: str) -> None:
     # With another scenario the field begins anew.
     new = st.text_input("Name", name, key=f"scenario-name-{name}", max_chars=scenario.LONGEST_NAME)
     with st.container(horizontal=True), frame.fault_boundary():
-        if st.button("Rename", key="scenario-rename", disabled=new.strip() == name):
+        if st.button("Rename", key="scenario-rename"):
             scenario.save_as(workspace, name, new, keep=False)
             st.rerun()
         about = "A copy to change; this one stays as it is."

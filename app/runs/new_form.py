@@ -236,6 +236,6 @@ def _open(workspace: Workspace) -> None:
     with st.expander("Or open a run folder"):
         text = st.text_input("Folder of a run on this machine", key="run-folder", placeholder="/home/me/run")
         st.caption("It is read, and stays where it is. Of torchsplit train … -o, or of a loop with prepare.")
-        if st.button("Open it", key="run-open", disabled=not text.strip() or trust.is_refused()):
+        if st.button("Open it", key="run-open", disabled=trust.is_refused()):
             with frame.fault_boundary():
                 navigation.go("Run", runs.open_folder(workspace, text))

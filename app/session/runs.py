@@ -143,6 +143,8 @@ def open_folder(workspace: Workspace, text: str) -> str:
             "which shows the folders of its own workspaces alone",
             "Start the dashboard on your own machine.",
         )
+    if not text.strip():
+        raise InputFault("Folder", "is empty", "Type the path of a run's folder.")
     try:
         path = Path(text.strip()).expanduser()
         whole = path.is_absolute()

@@ -38,6 +38,8 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     if not 1 <= len(new) <= LONGEST_NAME:
         problem = f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty"
         raise InputFault("scenario name", problem, "Choose another name.")
+    if new == scenario:
+        raise InputFault("scenario name", f"{quoted(new)} is the name that it has", "Type another name.")
     if new in SCENARIO.names(workspace):
         problem = f"{quoted(new)} is taken by another scenario"
         raise InputFault("scenario name", problem, "Choose another name.")

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
+from app.components.presses import watch_presses
 from app.components.skip import skip_link
 from app.session import workspace as workspaces
 from app.session.result_kind import MODEL, PLACEMENT, RESULT_KINDS, RUN, SCENARIO, TRAINING
@@ -90,6 +91,7 @@ def menu(workspace: Workspace) -> Any:
 def _menu(workspace: Workspace) -> None:
     """Draw the kinds of the workspace, and below a kind the thing that the user looks at."""
     skip_link()
+    watch_presses()
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
     link("Models", "Models", icon=":material/deployed_code:")

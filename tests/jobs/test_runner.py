@@ -146,6 +146,16 @@ def test_a_killed_job_is_told_as_stopped(workspace):
     assert found.fault is not None and "Start it again" in found.fault
 
 
+def test_a_job_killed_as_it_was_asked_to_end_is_cancelled_before_that_is_noted(workspace):
+    job = jobs.start(workspace, "Endless", "endless", Number())
+    child = int(wait(workspace, job, running_child).message.split()[1])
+    runner._cancel_path(workspace.store, job).touch()
+    os.kill(runner._read(workspace.store, job)["pid"], signal.SIGKILL)
+    status = wait(workspace, job, ended)
+    os.kill(child, signal.SIGKILL)
+    assert (status.state, status.fault, status.message) == ("cancelled", None, "cancelled")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stored", "words"),

@@ -229,7 +229,10 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
     if state == "running" and not _is_alive(who.get("pid"), who.get("born")):
         data = _read(store, record.id)  # it may have ended between the two reads
         state, fault = data.get("state", "failed"), data.get("fault")
-        if state == "running":
+        if state == "running" and _cancel_path(store, record.id).exists():
+            # Killed as it was asked to end, which is noted in a moment.
+            state, data = "cancelled", data | {"message": "cancelled"}
+        elif state == "running":
             state, fault = "failed", STOPPED_TEXT
     return JobStatus(
         id=record.id,

@@ -107,9 +107,7 @@ def _save(workspace: Workspace, name: str, draft: StateDraft) -> None:
             help="The state that you edit is replaced under its name. Another name makes another state.",
         ).strip()  # fmt: skip
         fault = _fault(draft.now)
-        pressed = st.button(
-            "Save and choose", type="primary", key="state-save", disabled=bool(fault) or not wanted
-        )
+        pressed = st.button("Save and choose", type="primary", key="state-save", disabled=bool(fault))
         st.button(
             "Undo", key="state-undo", disabled=len(draft.steps) == 1,
             on_click=lambda: st.session_state.update({key: replace(draft, steps=draft.steps[:-1])}),
@@ -121,6 +119,8 @@ def _save(workspace: Workspace, name: str, draft: StateDraft) -> None:
         st.error(fault)
     if pressed:
         with frame.fault_boundary():
+            if not wanted:
+                raise InputFault("name of the state", "is empty", "Type one.")
             saved = wanted
             if wanted != draft.stored:
                 saved = named_results.free_name(workspace, ("host_state",), wanted)

@@ -303,7 +303,7 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(workspace, b
 
 def test_a_folder_elsewhere_is_opened_and_gone_on_with_once_trusted(page, workspace, tmp_path, started):
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
-    for text in ("relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
+    for text in (" ", "relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
         with pytest.raises(InputFault):
             runs.open_folder(workspace, text)
     test = page("runs", workspace)

@@ -149,6 +149,8 @@ def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(two, monkeypatch
         scenario.save_as(two, "review", "larger", keep=False)
     with pytest.raises(InputFault):
         scenario.save_as(two, "review", "no\nname", keep=False)
+    with pytest.raises(InputFault, match="'review' is the name that it has"):
+        scenario.save_as(two, "review", "review ", keep=False)
     assert SweepStore(two, "review").load() == kept and not ended
 
 
