@@ -103,9 +103,15 @@ def number(text: Any, label: str, *, empty: float | None = None, needed: bool = 
 
 def whole_number(text: Any, label: str) -> int:
     """The whole number of a field. Raises InputFault for anything else."""
-    value = number(text, label, needed=True)
+    fault = InputFault(label, f"is {quoted(str(text))}, not a whole number", "Enter 1, 2, 3, …")
+    try:
+        value = number(text, label, needed=True)
+    except InputFault:
+        if not str(text).strip():
+            raise
+        raise fault from None
     if value is None or not value.is_integer():
-        raise InputFault(label, f"is {quoted(str(text))}, not a whole number", "Enter 1, 2, 3, …")
+        raise fault
     return int(value)
 
 

@@ -77,7 +77,7 @@ def test_a_price_from_a_table_leaves_with_its_type_and_a_typed_one_has_no_date()
     ("tier", "-1", "tier: is -1, below the least value 0"),
     ("tier", "1.5", "tier: is '1.5', not a whole number"),
     ("tier", "1001", "tier: is 1001, above the greatest value 1000"),
-    ("tier", "high", "tier: is 'high', not a number"),
+    ("tier", "high", "tier: is 'high', not a whole number"),
     ("response_percentile", "100", "is 100, and no limit holds"),
     ("arrivals", "gauss", "arrivals: is 'gauss'"),
     ("arrivals", "gamma:0", "arrivals"),
@@ -223,3 +223,6 @@ def test_what_is_stored_and_what_is_edited_are_matched():
     assert match_items(["a", "b"], ["c", "b"]) == (ItemMatch(0, None), ItemMatch(None, 0), ItemMatch(1, 1))
     assert restore_item("ac", "b", match_items("abc", "ac"), 1) == ("a", "b", "c")
     assert number("", "x") is None and number("٤٦", "x") == 46.0 and whole_number("1 024", "x") == 1024
+    for text in ("1,5", "1.5", "3 ms", "∞", "inf"):
+        with pytest.raises(InputFault, match=r"not a whole number\. Enter 1, 2, 3, …"):
+            whole_number(text, "count")
