@@ -12,6 +12,8 @@ from tests.support.planning.requests import A30, on_a30, random_request, whole_m
 from tests.support.seeds import in_blocks
 from torchsplit_core.hardware import gpu_type, layout_multisets, place_layout
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.limited_change import _as_now, _figures_key
+from torchsplit_core.planning.problem.held_gpus import HeldGpu
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.values import (
     FleetEntry,
@@ -182,3 +184,14 @@ def test_how_many_gpus_may_change_is_swept_with_bounds_that_grow():
     points = sweep_points(request, sweep, outcomes)
     assert [point.objective for point in points] == [0.0, 10.0, 40.0]
     assert [point.bound for point in points] == [0.0, 10.0, 40.0]
+
+
+def test_a_share_that_the_solver_rounds_stays_as_it_is():
+    points = (Point(A30, "2g.12gb", 1, 30.0, 5.0, memory_gib=1.0),)
+    (gpu,) = plan(on_a30(whole_model("a", points), sharing="fractional")).gpus
+    item = gpu.slices[0]
+    (tenant,) = item.tenants
+    running = replace(tenant, share=0.99999999925, throughput_rps=0.0)
+    held = HeldGpu((replace(item, tenants=(running,)),), None)
+    figures = {_figures_key(gpu, item.profile, tenant): [replace(tenant, share=0.5), tenant]}
+    assert _as_now(gpu, held, figures).slices[0].tenants == (replace(tenant, share=0.99999999925),)

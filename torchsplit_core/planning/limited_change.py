@@ -81,12 +81,11 @@ def _outcome(
         bounds=result.bounds,
         statistics=watch.statistics({"stages": result.levels, "method": "held GPUs"}),
     )
-    figures = {
-        (gpu.type, item.profile, tenant_key(tenant)): tenant
-        for gpu in outcome.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-    }
+    figures: _Figures = {}
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                figures.setdefault(_figures_key(gpu, item.profile, tenant), []).append(tenant)
     gpus = tuple(_as_now(gpu, held[gpu.id], figures) if gpu.id in staying else gpu for gpu in outcome.gpus)
     return replace(outcome, gpus=gpus, touched_gpus=touched_gpus(request, gpus))
 
@@ -102,13 +101,25 @@ def _shared_out(problem: Problem, best: Solution) -> Problem:
     return replace(problem, groups=tuple(groups))
 
 
-def _as_now(gpu: PlannedGpu, held: HeldGpu, figures: dict[tuple[str, str, Hashable], Tenant]) -> PlannedGpu:
+_Figures = dict[tuple[str, str, Hashable], list[Tenant]]
+"""Planned tenants by GPU type, profile, and what makes a tenant but for its share."""
+
+
+def _figures_key(gpu: PlannedGpu, profile: str, tenant: Tenant) -> tuple[str, str, Hashable]:
+    return gpu.type, profile, tenant_key(replace(tenant, share=1.0))
+
+
+def _as_now(gpu: PlannedGpu, held: HeldGpu, figures: _Figures) -> PlannedGpu:
     """The GPU with its instances of now, tenants with the figures of the request's points."""
+
+    def planned(profile: str, tenant: Tenant) -> Tenant:
+        # The solver keeps a share to its tolerance only.
+        alike = figures[_figures_key(gpu, profile, tenant)]
+        return replace(min(alike, key=lambda one: abs(one.share - tenant.share)), share=tenant.share)
+
     slices = tuple(
         PlannedSlice(
-            item.profile,
-            item.start,
-            tuple(figures[gpu.type, item.profile, tenant_key(tenant)] for tenant in item.tenants),
+            item.profile, item.start, tuple(planned(item.profile, tenant) for tenant in item.tenants)
         )
         for item in held.slices
     )

@@ -9,7 +9,16 @@ from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.values import Colocation, FleetEntry, Objective, SolverOptions
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    Objective,
+    PlanModel,
+    Point,
+    SolverOptions,
+    Stage,
+    Variant,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +109,15 @@ def test_shares_are_never_worse_than_whole_slices(kind):
         assert shared.status in ("optimal", "feasible"), (kind, seed)
         reached, least = sign * (shared.objective.value or 0.0), sign * (whole.objective.value or 0.0)
         assert reached >= least - 1e-6 * abs(least), (kind, seed)
+
+
+def test_no_share_meets_a_minimum_behind_a_link_that_is_too_slow():
+    """Two stages of one slice pass requests over a link of 10 requests/s."""
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 1, 400.0, 10.0, memory_gib=1.0),)) for name in ("s0", "s1")
+    )
+    variant = Variant("cut", stages, (0.0,), cut_bytes_per_request=(1e8,))
+    model = PlanModel("a", (variant,), min_throughput_rps=60.0)
+    request = on_a30(model, objective=Objective("weighted_sum"), sharing="fractional", link_gb_per_s=1.0)
+    assert plan(request).status == "infeasible"
+    assert plan(replace(request, link_gb_per_s=10.0)).status == "optimal"

@@ -1,5 +1,6 @@
 """Slices filled for what is wished: never more than every set of tenants can give, and what it gives is found."""
 
+import math
 import time
 from dataclasses import replace
 
@@ -113,3 +114,11 @@ def test_levels_that_are_wished_are_above_the_plan_and_keep_minima():
     levels = [next(iter(wanted.values())) for wanted, _ in targets(build_problem(request), [8.0], None)]
     assert levels == sorted(levels, reverse=True) and levels[0] < 8.0
     assert all(level >= 4.0 for level in levels)
+
+
+def test_a_target_beyond_the_solvers_scale_is_no_plan():
+    rates = {"1g.6gb": 10.0, "4g.24gb": 30.0}
+    models = [simple(name, rates, memory_gib=1.0) for name in ("a", "b")]
+    problem = build_problem(on_a30(*models, sharing="fractional"))
+    # The second target is out of reach, so patterns are selected for the first one, too.
+    assert _filled(problem, {0: 1e-15, 1: 1e4}, math.inf) is None
