@@ -115,7 +115,7 @@ def _as_now(gpu: PlannedGpu, held: HeldGpu, figures: _Figures) -> PlannedGpu:
     def planned(profile: str, tenant: Tenant) -> Tenant:
         # The solver keeps a share to its tolerance only.
         alike = figures[_figures_key(gpu, profile, tenant)]
-        return replace(min(alike, key=lambda one: abs(one.share - tenant.share)), share=tenant.share)
+        return replace(min(alike, key=lambda known: abs(known.share - tenant.share)), share=tenant.share)
 
     slices = tuple(
         PlannedSlice(
