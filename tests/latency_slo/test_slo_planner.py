@@ -22,6 +22,7 @@ from torchsplit_core.latency_slo.slo_check import SloChecker
 from torchsplit_core.latency_slo.slo_planner import verify_with_slo
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.values import (
+    Colocation,
     FleetEntry,
     GammaArrivals,
     InputFault,
@@ -321,3 +322,12 @@ def test_a_plan_that_does_not_hold_is_refused():
     told = replace(outcome.models[0], response_ms=None)
     with pytest.raises(InternalFault):
         verify_with_slo(asked, replace(outcome, models=(told,)))
+
+
+@pytest.mark.parametrize("kind", ["leximin", "min_gpus"])
+def test_routed_pairs_keep_response_limits_and_say_what_they_send(kind):
+    asked = request(model("a", 30.0, 60.0), model("b", 30.0, 60.0), gpus=2, kind=kind)
+    asked = replace(asked, colocations=(Colocation(("a", "b"), "routed", 100.0),))
+    outcome = workflow.plan(asked)
+    verify_with_slo(asked, outcome)
+    assert outcome.gpus and outcome.objective.routed is not None

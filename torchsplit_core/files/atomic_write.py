@@ -11,9 +11,16 @@ from torchsplit_core.values import InputFault, system_reason
 
 
 def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write `text` beside `path` and move it there. Raises InputFault where that cannot be done."""
+    """Write `text` beside `path` and move it there. Raises InputFault where that cannot be done.
+
+    A device or a pipe is written to: a file in its place would take it from everybody.
+    """
     temporary = None
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            with path.open("w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:

@@ -14,6 +14,7 @@ from torchsplit_core.latency_slo.isolated_capacity import MaxRate, best_rates
 from torchsplit_core.latency_slo.relaxation import fastest_ms, transfers_ms, without_limits
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
 from torchsplit_core.planning.outcome.instances import point_key, point_table
+from torchsplit_core.planning.outcome.tenants import tenant_of
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.values import (
     PlanModel,
@@ -217,16 +218,11 @@ def with_request_points(
 
     def restore_tenant(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Tenant:
         variant = variants.get((tenant.model, tenant.variant), tenant.variant)
-        tenant = replace(tenant, variant=variant)
-        point = points[point_key(gpu.type, item.profile, tenant)]
-        return replace(
-            tenant,
-            throughput_rps=tenant.share * planned_rps(request, point),
-            memory_gib=point.memory_gib,
-            basis=point.basis,
-            low_rps=point.low_rps,
-            high_rps=point.high_rps,
-        )
+        point = points[point_key(gpu.type, item.profile, replace(tenant, variant=variant))]
+        rate_rps = planned_rps(request, point)
+        planned = tenant_of(tenant.model, variant, tenant.stage, point, tenant.share, rate_rps)
+        # With the name of its group.
+        return replace(planned, engine=tenant.engine)
 
     return tuple(
         replace(

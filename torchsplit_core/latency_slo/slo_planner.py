@@ -241,6 +241,12 @@ def verify_with_slo(request: PlanRequest, outcome: PlanOutcome, judge: SloChecke
 
 def objective_within(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | None) -> ObjectiveValue:
     """The objective value, with the bound of the problem without queueing at the first level where they differ."""
+    same = bound is not None and bound.gpus == outcome.gpus
+    routed = bound.objective.routed if bound is not None and same else outcome.objective.routed
+    return replace(_bounded_value(plain, outcome, bound), routed=routed)
+
+
+def _bounded_value(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | None) -> ObjectiveValue:
     goal = goal_of(plain)
     values = level_values(plain, outcome.gpus, outcome.models)
     r = [model.normalised for model in outcome.models]

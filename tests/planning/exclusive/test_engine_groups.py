@@ -8,6 +8,7 @@ import pytest
 from tests.support.planning.group_oracle import best_worth, best_worth_near
 from tests.support.planning.oracle import levels_of
 from tests.support.seeds import in_blocks
+from torchsplit_core.latency_slo.derating import with_request_points
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import verify, violations
@@ -202,3 +203,12 @@ def test_groups_fit_on_nodes_with_a_rest():
     outcome = plan(request)
     assert outcome.status == "optimal"
     assert outcome.models[0].throughput_rps == 70.0
+
+
+def test_tenants_with_the_requests_own_points_are_those_of_the_plan():
+    """Also of an engine on two GPUs, of which each has half."""
+    fleet = (FleetEntry(A30, count=2, node="n0", mig=False),)
+    request = PlanRequest(fleet, (llm("chat", [engine_point(A30, "", 10.0, 2)], demand_rps=5.0),))
+    gpus = plan(request).gpus
+    assert [item.throughput_rps for gpu in gpus for part in gpu.slices for item in part.tenants] == [5.0, 5.0]
+    assert with_request_points(request, gpus, {}) == gpus
