@@ -238,6 +238,16 @@ def test_a_limit_below_one_service_time_is_infeasible_with_the_reason():
     (conflict,) = outcome.conflicts
     assert conflict.demands[0].demand == "max_response_ms" and conflict.demands[0].model == "a"
     assert "3 ms" in conflict.message
+    # As many digits as tell the two apart.
+    (conflict,) = workflow.plan(request(model("a", 10.0, 3.00002, base=10.0003))).conflicts
+    assert "max_response_ms 3.00002 is below the 3.0001 ms" in conflict.message
+
+
+def test_a_minimum_below_what_arrives_is_no_minimum_to_lower():
+    asked = replace(model("a", 5000.0, 100.0), min_throughput_rps=1.0)
+    outcome = workflow.plan(request(asked, gpus=1))
+    assert outcome.status == "infeasible" and not outcome.least_relaxation
+    assert [demand.demand for demand in outcome.conflicts[0].demands] == ["max_response_ms"]
 
 
 def test_more_than_can_be_served_is_infeasible():

@@ -22,6 +22,7 @@ from torchsplit_core.latency_slo.slo_check import (
     CheckedResponse,
     SloChecker,
     limited_models,
+    offered_by,
 )
 from torchsplit_core.latency_slo.slo_search import Candidate, SloSearch
 from torchsplit_core.planning.outcome.build import no_plan
@@ -110,8 +111,10 @@ def _unreachable_limits(request: PlanRequest, types: frozenset[str]) -> Sequence
     for model in limited_models(request):
         least = _least_ms(request, model, types)
         if least is not None and least > (model.max_response_ms or 0.0):
+            limit = model.max_response_ms or 0.0
+            quickest = next(text for n in range(4, 18) if float(text := f"{least:.{n}g}") > limit)
             message = (
-                f"{model.name}: max_response_ms {model.max_response_ms:g} is below the {least:.4g} ms that a request "
+                f"{model.name}: max_response_ms {limit:.9g} is below the {quickest} ms that a request "
                 "takes alone on the quickest slices of this fleet"
             )
             conflicts.append(Conflict((Demand("max_response_ms", model.name),), message))
@@ -131,7 +134,11 @@ def _least_ms(request: PlanRequest, model: PlanModel, types: frozenset[str]) -> 
 
 def _infeasible(request: PlanRequest, bound: PlanOutcome, began: float) -> PlanOutcome:
     """Conflicts without queueing hold with it too; a minimum rate that the limit implies is named as the limit."""
-    limited_names = {model.name for model in limited_models(request) if not model.min_throughput_rps}
+    limited_names = {
+        model.name
+        for model in limited_models(request)
+        if (model.min_throughput_rps or 0.0) < offered_by(model)
+    }
 
     def restate_demand(original: Demand) -> Demand:
         if original.demand == "min_throughput_rps" and original.model in limited_names:

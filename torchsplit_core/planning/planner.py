@@ -115,6 +115,11 @@ def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: boo
     from torchsplit_core.planning.sample_plans.plan_samples import plan_samples
 
     outcome = plan_samples(request, partial(plan, reasons=False), progress=progress, reasons=with_reasons)
+    if outcome.status == "infeasible" and with_reasons and not outcome.conflicts:
+        # The minima cannot hold, whatever the samples are.
+        models = tuple(replace(model, demand_samples=()) for model in request.models)
+        objective = replace(request.objective, kind="max_min", attainment=None)
+        outcome = _with_reasons(replace(request, models=models, objective=objective), outcome, progress)
     begun = time.perf_counter()
     if request.objective.max_touched_gpus is None:
         outcome = _placed(request, outcome)
@@ -289,21 +294,26 @@ def _explain_failure(
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and with_reasons:
-        # Only infeasible requests need reasons; Pyomo loads before the clock starts.
-        from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
-        from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
-
-        load_pyomo()
-        progress(0.9, "Finding which demands conflict")
-        begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
-        deadline = begun + seconds
-        reasons = find_conflicts(request, begun + CONFLICTS_SHARE * seconds)
-        relaxed = least_relaxation(request, deadline)
-        notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
-        outcome = replace(
-            outcome,
-            conflicts=reasons,
-            least_relaxation=relaxed.changes,
-            warnings=(*outcome.warnings, *notes),
-        )
+        outcome = _with_reasons(request, outcome, progress)
     return _canonicalise_and_verify(request, outcome)
+
+
+def _with_reasons(request: PlanRequest, outcome: PlanOutcome, progress: Progress) -> PlanOutcome:
+    """The outcome of an infeasible request with its conflicts and the least relaxation."""
+    # Only infeasible requests need reasons; Pyomo loads before the clock starts.
+    from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
+    from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
+
+    load_pyomo()
+    progress(0.9, "Finding which demands conflict")
+    begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
+    deadline = begun + seconds
+    reasons = find_conflicts(request, begun + CONFLICTS_SHARE * seconds)
+    relaxed = least_relaxation(request, deadline)
+    notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
+    return replace(
+        outcome,
+        conflicts=reasons,
+        least_relaxation=relaxed.changes,
+        warnings=(*outcome.warnings, *notes),
+    )

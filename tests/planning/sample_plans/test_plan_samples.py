@@ -155,6 +155,18 @@ def test_what_cannot_be_held_names_what_can():
     assert quick.status == "infeasible" and quick.conflicts == () and quick.samples is None
 
 
+def test_minima_that_cannot_hold_are_named_with_what_would():
+    model = replace(
+        simple("a", {"4g.24gb": 20.0}), demand_rps=10.0, min_throughput_rps=50.0, demand_samples=(5.0, 10.0)
+    )
+    outcome = plan(on_a30(model, objective=Objective("attainment")))
+    assert outcome.status == "infeasible"
+    (conflict,) = outcome.conflicts
+    assert [(item.demand, item.model) for item in conflict.demands] == [("min_throughput_rps", "a")]
+    (change,) = outcome.least_relaxation or ()
+    assert (change.model, change.old, change.new) == ("a", 50.0, pytest.approx(20.0))
+
+
 def test_samples_are_held_without_any_one_gpu():
     """Two GPUs each carry what is asked once one may be lost: a sample of 20 and 20 fills one GPU alone."""
     objective = Objective("min_gpus", survives=1, attainment=0.5)
