@@ -19,7 +19,12 @@ from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.problem.held_gpus import touched_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, reached_levels, reads_samples
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    max_min_objective,
+    reached_levels,
+    reads_samples,
+)
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.traffic.minimization import (
@@ -118,7 +123,7 @@ def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: boo
     if outcome.status == "infeasible" and with_reasons and not outcome.conflicts:
         # The minima cannot hold, whatever the samples are.
         models = tuple(replace(model, demand_samples=()) for model in request.models)
-        objective = replace(request.objective, kind="max_min", attainment=None)
+        objective = replace(max_min_objective(request.objective), attainment=None)
         outcome = _with_reasons(replace(request, models=models, objective=objective), outcome, progress)
     begun = time.perf_counter()
     if request.objective.max_touched_gpus is None:
