@@ -13,8 +13,10 @@ from app.components.keys import component
 
 NAME = "torchsplit_presses"
 JS = """
-const DOUBLE_MS = 400, NEAR_PX = 8, REPORT_MS = 150;
+const DOUBLE_MS = 300, NEAR_PX = 8, REPORT_MS = 150;
 const BUTTONS = '[data-testid="stButton"] button, [data-testid="stFormSubmitButton"] button';
+// Steps, which one takes as fast as one likes.
+const STEPS = '.st-key-tour, [class*="-undo"]';
 
 function watch() {
   let pressed = { at: -Infinity, x: 0, y: 0 }, left = -Infinity;
@@ -27,6 +29,7 @@ function watch() {
     if (!event.detail) return;
     const now = performance.now(), { clientX: x, clientY: y } = event;
     if (event.target.closest?.(BUTTONS)) {
+      if (event.target.closest(STEPS)) return;
       const near = Math.hypot(x - pressed.x, y - pressed.y) <= NEAR_PX;
       if (near && now - pressed.at < DOUBLE_MS) stop(event);
       else pressed = { at: now, x, y };
