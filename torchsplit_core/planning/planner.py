@@ -121,16 +121,26 @@ def _plan_samples(request: PlanRequest, progress: Progress, *, with_reasons: boo
 
     outcome = plan_samples(request, partial(plan, reasons=False), progress=progress, reasons=with_reasons)
     if outcome.status == "infeasible" and with_reasons and not outcome.conflicts:
-        # The minima cannot hold, whatever the samples are.
-        models = tuple(replace(model, demand_samples=()) for model in request.models)
-        objective = replace(max_min_objective(request.objective), attainment=None)
-        outcome = _with_reasons(replace(request, models=models, objective=objective), outcome, progress)
+        outcome = _with_reasons_of_minima(request, outcome, progress)
     begun = time.perf_counter()
     if request.objective.max_touched_gpus is None:
         outcome = _placed(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
+
+
+def _with_reasons_of_minima(request: PlanRequest, outcome: PlanOutcome, progress: Progress) -> PlanOutcome:
+    """Why the minima cannot hold, whatever the samples are."""
+    models = tuple(replace(model, demand_samples=()) for model in request.models)
+    objective = replace(max_min_objective(request.objective), attainment=None)
+    minima = plan(replace(request, models=models, objective=objective), progress=progress)
+    return replace(
+        outcome,
+        conflicts=minima.conflicts,
+        least_relaxation=minima.least_relaxation,
+        warnings=tuple(dict.fromkeys((*outcome.warnings, *minima.warnings))),
+    )
 
 
 def _plan_limited_change(
@@ -299,26 +309,21 @@ def _explain_failure(
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and with_reasons:
-        outcome = _with_reasons(request, outcome, progress)
+        # Only infeasible requests need reasons; Pyomo loads before the clock starts.
+        from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
+        from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
+
+        load_pyomo()
+        progress(0.9, "Finding which demands conflict")
+        begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
+        deadline = begun + seconds
+        reasons = find_conflicts(request, begun + CONFLICTS_SHARE * seconds)
+        relaxed = least_relaxation(request, deadline)
+        notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
+        outcome = replace(
+            outcome,
+            conflicts=reasons,
+            least_relaxation=relaxed.changes,
+            warnings=(*outcome.warnings, *notes),
+        )
     return _canonicalise_and_verify(request, outcome)
-
-
-def _with_reasons(request: PlanRequest, outcome: PlanOutcome, progress: Progress) -> PlanOutcome:
-    """The outcome of an infeasible request with its conflicts and the least relaxation."""
-    # Only infeasible requests need reasons; Pyomo loads before the clock starts.
-    from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
-    from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
-
-    load_pyomo()
-    progress(0.9, "Finding which demands conflict")
-    begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
-    deadline = begun + seconds
-    reasons = find_conflicts(request, begun + CONFLICTS_SHARE * seconds)
-    relaxed = least_relaxation(request, deadline)
-    notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
-    return replace(
-        outcome,
-        conflicts=reasons,
-        least_relaxation=relaxed.changes,
-        warnings=(*outcome.warnings, *notes),
-    )

@@ -26,7 +26,6 @@ from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, pric
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, assign_layouts
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import partial_deadline
-from torchsplit_core.solver.highs import ProgramRejected
 
 MISSING_TOLERANCE = 1e-6
 """Missing parts of all models together above which a dive is abandoned."""
@@ -70,20 +69,6 @@ def plan_by_diving(
     """
     if not targets or not targets.keys() <= {case.model for case in problem.cases}:
         return None
-    try:
-        return _dive_and_select(problem, targets, max_cost, until, pattern_pool)
-    except ProgramRejected:
-        # A target many orders below what a slice gives is beyond the solver's scale.
-        return None
-
-
-def _dive_and_select(
-    problem: Problem,
-    targets: Mapping[int, float],
-    max_cost: float,
-    until: float,
-    pattern_pool: dict[PlacedPattern, None],
-) -> Assignment | None:
     dives = partial_deadline(until, DIVE_SHARE)
     for margin in DEMAND_MARGINS:
         layout_dive = _Dive(

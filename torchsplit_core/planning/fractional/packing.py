@@ -18,7 +18,6 @@ from torchsplit_core.planning.formulation.solution import NEGLIGIBLE_SHARE
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, assign_layouts
 from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.planning.tolerance import TOLERANCE
 
 SHARE_TOLERANCE = 1e-9
 """Shares closer than this are equal."""
@@ -96,22 +95,7 @@ def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | No
         total = sum(part for _, part in slice_.tenants)
         if total > 1:
             slice_.tenants = [(choice, part / total) for choice, part in slice_.tenants]
-    return assignment if _meets_minima(problem, assignment) else None
-
-
-def _meets_minima(problem: Problem, assignment: Assignment) -> bool:
-    """Whether the minima hold, also behind the links of a cut model, which the program of shares does not know."""
-    rates: dict[tuple[int, int], float] = {}
-    for slice_ in assignment.slices:
-        for choice, part in slice_.tenants:
-            rate = min(part * choice.rate_rps, choice.cap_rps)
-            rates[choice.case, choice.stage] = rates.get((choice.case, choice.stage), 0.0) + rate
-    return all(
-        min(rates.get((number, stage), 0.0) for stage in range(case.stages))
-        >= (problem.request.models[case.model].min_throughput_rps or 0.0) * (1 - TOLERANCE)
-        for number, case in enumerate(problem.cases)
-        if any(used == number for used, _ in rates)
-    )
+    return assignment
 
 
 def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[int, float]:

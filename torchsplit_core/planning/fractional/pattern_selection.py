@@ -29,7 +29,7 @@ from torchsplit_core.planning.fractional.restricted_master import (
 )
 from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, SlicePattern
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
 
 
@@ -59,7 +59,11 @@ class PatternSelectionProgram:
 
     def solve(self, seconds: float) -> tuple[dict[tuple[int, int], int], dict[PlacedPattern, int]] | None:
         """Layouts, and the number of slices by pattern; None if none were found within `seconds`."""
-        result = self.program.solve(seconds, first=True)
+        try:
+            result = self.program.solve(seconds, first=True)
+        except ProgramRejected:
+            # A target many orders below what a slice gives is beyond the solver's scale.
+            return None
         if result.status not in ("optimal", "feasible"):
             return None
         layouts = {key: round(float(result.values[column])) for key, column in self.layouts.items()}

@@ -74,7 +74,7 @@ from torchsplit_core.planning.outcome.assignment import (
     assign_shares,
     build_planned_gpus,
 )
-from torchsplit_core.planning.outcome.build import build_plan_outcome
+from torchsplit_core.planning.outcome.build import build_plan_outcome, keeps_minima
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -294,12 +294,14 @@ class _SearchSteps:
     def add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
-        """Add a plan, if its shares keep the limits; whether it is the optimum."""
+        """Add a plan, if its shares keep the limits and its links the minima; whether it is the optimum."""
         if not _shares_keep_limits(problem, assignment):
             return False
         plan = _proven_outcome(
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
+        if not keeps_minima(problem, plan.models):
+            return False
         self.plans.append(plan)
         value = reached_levels(plan.objective)[0]
         self.details[f"{step}_value"] = value
