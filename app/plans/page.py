@@ -317,7 +317,8 @@ def _not_planned(working: bool, request: PlanRequest | None) -> None:
     if working:
         st.info("The first plan appears here as soon as it is found and checked.")
     elif request is not None and has_no_minimum(request):
-        st.info("Nothing to plan yet: give a model a minimum, or take the demands as minima (below).")
+        # The next line says why, and offers the demands.
+        st.info("Nothing to plan yet.")
     else:
         st.info("Not planned yet: press Plan.")
 

@@ -71,15 +71,21 @@ def _menu(workspace: Workspace, name: str) -> None:
     )
     # With another scenario the field begins anew.
     new = st.text_input("Name", name, key=f"scenario-name-{name}", max_chars=scenario.LONGEST_NAME)
-    with st.container(horizontal=True), frame.fault_boundary():
-        if st.button("Rename", key="scenario-rename"):
+    with st.container(horizontal=True):
+        renamed = st.button("Rename", key="scenario-rename")
+        about = "A copy to change; this one stays as it is."
+        copied = st.button("Duplicate", key="scenario-duplicate", help=about)
+        about = "It can be brought back until the next change."
+        deleted = st.button("Delete", key="scenario-delete", help=about)
+    # Below the buttons: a fault leaves all three in place.
+    with frame.fault_boundary():
+        if renamed:
             scenario.save_as(workspace, name, new, keep=False)
             st.rerun()
-        about = "A copy to change; this one stays as it is."
-        if st.button("Duplicate", key="scenario-duplicate", help=about):
+        if copied:
             free = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
             scenario.save_as(workspace, name, free if new.strip() == name else new, keep=True)
             st.rerun()
-        if st.button("Delete", key="scenario-delete", help="It can be brought back until the next change."):
+        if deleted:
             scenario.delete(workspace, name)
             st.rerun()
