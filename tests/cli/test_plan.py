@@ -12,7 +12,9 @@ from tests.support.planning.requests import on_a30
 from tests.support.training.runs import strategy
 from torchsplit_core.cli.arguments.run_folders import with_run_folders
 from torchsplit_core.cli.command import main
+from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.planning import plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.training import train
 from torchsplit_core.values import (
@@ -179,6 +181,18 @@ def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(tmp_path, ca
     assert read_file(planned)[1].request_sha256 == request_hash(uncertain())
 
 
+def test_the_summary_names_the_level_that_bound_and_gap_are_of():
+    request = uncertain()
+    planned = plan(request)
+    objective = replace(
+        planned.objective, sorted_normalised=(1.25, 2.0, 4.0), bound=2.5, gap=0.2, proven_levels=1
+    )
+    outcome = replace(planned, status="feasible", objective=objective)
+    assert "feasible: leximin 1.25, 1 of 3 levels proven; level 2: 2, bound 2.5, gap 0.2" in summary_lines(
+        request, outcome
+    )
+
+
 def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     write_file(uncertain(), asked)
@@ -186,7 +200,7 @@ def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(tmp_
     told = capsys.readouterr()
     assert json.loads(told.out)["format"] == "torchsplit.plan"
     for line in (
-        "optimal: leximin 1.25, bound 1.25, gap 0, 1 levels proven",
+        "optimal: leximin 1.25, bound 1.25, gap 0, proven",
         "optimal for these figures, of which 1 of 2 are estimated",
         "bert: throughput 100 requests/s (90 % interval 60 to 140, estimated) of 80 wanted",
         "meets its demand: yes",

@@ -4,15 +4,18 @@ One such process a test worker: loading torch, and what it loads when it compile
 """
 
 import atexit
+import faulthandler
 import functools
 import gc
 import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +29,8 @@ LOADED = (
     "torch.distributed.tensor.experimental._attention", "torch.export._trace", "torch._dynamo.repro.after_dynamo",
     "torch._export.passes.collect_tracepoints_pass", "torch._inductor.compile_fx",
 )  # fmt: skip
+AFTER_ANOTHER_S, STUCK_S = 30.0, 120.0
+"""Processes that wait for one that has failed, or for each other, are ended after so long: gloo waits half an hour."""
 
 
 class Ended(NamedTuple):
@@ -66,9 +71,29 @@ def _run(file: str, processes: int, steps: str) -> tuple[list[int], str]:
             if child == 0:
                 _become(file, steps, rank, processes, port, output.fileno())
             children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        codes = _codes(children)
         output.seek(0)
         return codes, output.read()
+
+
+def _codes(children: Sequence[int]) -> list[int]:
+    """Exit codes, in order; those that never end are ended, after they wrote where they were (see `_become`)."""
+    codes: dict[int, int] = {}
+    end = time.monotonic() + STUCK_S + AFTER_ANOTHER_S
+    while len(codes) < len(children):
+        for child in children:
+            if child not in codes:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    codes[child] = os.waitstatus_to_exitcode(status)
+        if any(codes.values()):
+            end = min(end, time.monotonic() + AFTER_ANOTHER_S)
+        if time.monotonic() > end:
+            for child in children:
+                if child not in codes:
+                    os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+    return [codes[child] for child in children]
 
 
 def _become(file: str, steps: str, rank: int, processes: int, port: int, output: int) -> None:
@@ -78,6 +103,7 @@ def _become(file: str, steps: str, rank: int, processes: int, port: int, output:
     )  # fmt: skip
     os.dup2(output, 1)
     os.dup2(output, 2)
+    faulthandler.dump_traceback_later(STUCK_S)
     sys.argv = [file, "--steps", steps]
     code = 1
     try:

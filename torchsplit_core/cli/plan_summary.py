@@ -62,14 +62,21 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
 
 
 def _format_proof(outcome: PlanOutcome) -> str:
+    from torchsplit_core.planning.request.objective import reached_levels
+
     objective = outcome.objective
     text = f"{outcome.status}: {objective.kind} {_figure(objective.value)}"
     if outcome.status not in ("optimal", "feasible"):
         return text
-    return (
-        f"{text}, bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
-        f"{objective.proven_levels} levels proven{_format_routed(objective)}"
-    )
+    levels, proven = reached_levels(objective), objective.proven_levels
+    bound = f"bound {_figure(objective.bound)}, gap {_figure(objective.gap)}"
+    known = f"{proven} of {len(levels)} levels proven" if len(levels) > 1 else "proven" if proven else "not proven"
+    if 0 < proven < len(levels):
+        # The value is the least level, bound and gap are of the first that is not proven.
+        text += f", {known}; level {proven + 1}: {_figure(levels[proven])}, {bound}"
+    else:
+        text += f", {bound}, {known}"
+    return text + _format_routed(objective)
 
 
 def _format_routed(objective: ObjectiveValue) -> str:

@@ -121,11 +121,12 @@ def test_no_is_never_said_where_a_plan_exists(block):
     assert min(said.values()) >= 15, said
 
 
-@repeated("most", [400, 2], kept=1)
-def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
-    """Without the patterns that prices bring up, and with a list of them cut short."""
+@repeated(("most", "together"), [(400, 0), (2, 20_000), (2, 0)], kept=2)
+def test_the_patterns_of_the_proof_decide_alone(most, together, monkeypatch):
+    """Without the patterns that prices bring up, with a list of them cut short, and with a second, longer one."""
     monkeypatch.setattr(PatternSearch, "cheapest_columns", lambda *given: [])
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", most)
+    monkeypatch.setattr(feasibility, "MOST_TOGETHER", together)
     settled = 0
     for seed in range(60):
         request = tiny(seed)
@@ -134,7 +135,7 @@ def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
             continue
         for question in questions(random.Random(seed), vectors, len(request.models)):
             answer = search.decide(question, time.perf_counter() + 30.0, prove=True)
-            if most == 400 or answer.verdict != "unknown":
+            if most == 400 or together or answer.verdict != "unknown":
                 assert answer.verdict == ("found" if possible(vectors, question) else "none"), (
                     seed,
                     question,
@@ -147,6 +148,7 @@ def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
 
 def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch):
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", 1)
+    monkeypatch.setattr(feasibility, "MOST_TOGETHER", 0)
     request = tiny(344)
     vectors, search = every_vector(request), searching(request)
     assert search is not None

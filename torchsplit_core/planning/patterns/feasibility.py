@@ -48,8 +48,9 @@ NEW_PER_MODEL = 4
 MANY_LAYOUTS, FEW_GPUS = 300, 16
 """Layout columns from which on, and GPUs up to which, plans are sought that save GPUs."""
 
-MOST_PER_MODEL = 400
-"""Patterns of a model and class in a master whose "none" must be a proof."""
+MOST_PER_MODEL, MOST_TOGETHER = 400, 20_000
+"""Patterns of a model and class in a master whose "none" must be a proof; of all models in a second one, where there were
+more."""
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,16 @@ class PatternSearch:
             if decision.verdict == "found":
                 return replace(decision, zeta=duals.zeta)
         worth = self.capacity.worth(self.prices)
-        full = self.all_columns(problem, duals.below, worth, deadline) if prove else None
-        if full is None:
-            return Decision("unknown", zeta=duals.zeta)
-        columns, complete = full
-        decision = self._solve_master(problem, deadline, columns)
-        return Decision("unknown") if decision.verdict == "none" and not complete else decision
+        more = MOST_TOGETHER // len(self.options)
+        for most in (MOST_PER_MODEL, *[more] * (more > MOST_PER_MODEL)) if prove else ():
+            full = self.all_columns(problem, duals.below, worth, deadline, most)
+            if full is None:
+                return Decision("unknown", zeta=duals.zeta)
+            columns, complete = full
+            decision = self._solve_master(problem, deadline, columns)
+            if complete or decision.verdict != "none":
+                return decision
+        return Decision("unknown", zeta=duals.zeta)
 
     def least_level(self) -> float:
         """A lower bound of the level of any model that runs (infinite if none can run)."""

@@ -213,7 +213,6 @@ def main(steps: int) -> None:
         dist.all_reduce(total, group=mesh["data"].get_group())
         if dist.get_rank() == 0:
             print(f"step {{step}} loss {{total.item() / {copies}:.6f}}", flush=True)
-    dist.destroy_process_group()
 """
 PIPELINE_MAIN = """
 
@@ -242,7 +241,6 @@ def main(steps: int) -> None:
         dist.all_reduce(total)
         if dist.get_rank() == 0:
             print(f"step {{step}} loss {{total.item() / {copies} / mesh['tensor'].size():.6f}}", flush=True)
-    dist.destroy_process_group()
 """
 CONTEXT_GROUPS = """    context = Attention.over.size()
     data, place = data // context, place // context
@@ -254,4 +252,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=10)
     main(options.parse_args().steps)
+    # After the model: if DDP were the last to hold a group of gloo, freeing it could wait forever for the group's thread.
+    dist.destroy_process_group()
 """
