@@ -1,14 +1,17 @@
 """Infeasible requests: each named conflict is one, is minimal, and the relaxation mends the request."""
 
+from dataclasses import replace
+
 import pytest
 
+from benchmarks.fleet_instances import fleet_instance
 from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import on_a30, random_request, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
 from torchsplit_core.planning.infeasibility.notes import SMALLER, WHOLE_OR_MINIMA
 from torchsplit_core.planning.request.edit import with_relaxation
-from torchsplit_core.values import Colocation, Demand, PlanOutcome
+from torchsplit_core.values import Colocation, Demand, PlanOutcome, PlanRequest, SolverOptions
 
 pytestmark = pytest.mark.slow
 
@@ -112,3 +115,22 @@ def test_a_relaxation_with_shares_is_not_claimed_least_where_a_limit_binds():
     total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation or ())
     assert total > 1 / 3 + 0.1
     assert WHOLE_OR_MINIMA in outcome.warnings
+
+
+def test_shares_of_many_gpus_are_explained_by_whole_slices_and_pooled_shares():
+    """The program of shares has every GPU apart: of many it is not written."""
+    request = replace(fleet_instance(4, 128, seed=1), sharing="fractional", solver=SolverOptions(5))
+
+    def with_minimum(rps: float) -> PlanRequest:
+        return replace(
+            request, models=(replace(request.models[0], min_throughput_rps=rps), *request.models[1:])
+        )
+
+    outcome = plan(with_minimum(1e6))
+    assert outcome.status == "infeasible" and outcome.least_relaxation is not None
+    (change,) = outcome.least_relaxation
+    assert (change.model, change.old) == (request.models[0].name, 1e6)
+    assert SMALLER not in outcome.warnings
+    # The least one: all the fleet is the model's, on slices of its own.
+    assert plan(with_minimum(change.new), reasons=False).status in ("optimal", "feasible")
+    assert plan(with_minimum(change.new * 1.0001), reasons=False).status == "infeasible"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
+from torchsplit_core.planning.fractional.fixed_layouts import MAX_FIXED_TENANCIES, tenancy_count
 from torchsplit_core.planning.infeasibility.feasibility_check import is_feasible
 from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION, SMALLER, WHOLE_OR_MINIMA
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, build_planned_gpus
@@ -22,6 +23,7 @@ from torchsplit_core.planning.outcome.resilience import rates_after_worst_failur
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.planning.request.objective import requires_resilience
+from torchsplit_core.planning.timing import OutOfTime, build_deadline, partial_deadline
 from torchsplit_core.solver.pyomo_model import pyo, solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
@@ -51,7 +53,10 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     steps: list[tuple[Mode, bool]] = [("exclusive", True)]
     if shared:
         steps.append(("concrete", False))
-    searches = [_solve_relaxation(request, mode, with_latency, deadline) for mode, with_latency in steps]
+    searches = [
+        _solve_relaxation(request, mode, with_latency, partial_deadline(deadline, 1 / (len(steps) - number)))
+        for number, (mode, with_latency) in enumerate(steps)
+    ]
     relaxations = [relaxation for relaxation in searches if relaxation is not None]
     if not relaxations:
         return LeastRelaxation(None, (NO_RELAXATION,))
@@ -61,7 +66,7 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     # Whole slices are shares of 1: without limits the program of shares is the least of both.
     decisive = searches if limited else searches[-1:]
     searched = all(relaxation is not None and relaxation[2] for relaxation in decisive)
-    if shared and limited:
+    if shared and (limited or not searched):
         bound = _least_without_limits(request, deadline)
         if bound is not None and total <= bound + PROOF_TOLERANCE:
             return LeastRelaxation(changes)
@@ -74,14 +79,17 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
 def _least_without_limits(request: PlanRequest, deadline: float) -> float | None:
     """A lower bound of every relaxation with shares; None if none is proven before the deadline.
 
-    It lowers minima alone, of the request without limits on service times. Whatever raised limits allow, no limit
-    allows too, so the minima of every relaxation give way by as much at least.
+    It lowers minima alone, of the request with pooled shares and without limits on service times. Whatever raised
+    limits allow, no limit allows too, so the minima of every relaxation give way by as much at least.
     """
     free = replace(request, models=tuple(replace(spec, max_latency_ms=None) for spec in request.models))
     problem = build_problem(free, elastic=True)
     if not problem.complete:
         return None
-    model = build(problem, "pooled").model
+    try:
+        model = build(problem, "pooled", until=build_deadline(deadline)).model
+    except OutOfTime:
+        return None
     model.objective = pyo.Objective(expr=sum(model.given_up.values()))
     return solve(model, deadline - time.perf_counter()).bound
 
@@ -92,7 +100,12 @@ def _solve_relaxation(
     mode_request = replace(request, sharing="exclusive") if mode == "exclusive" else request
     per_gpu = mode == "concrete"
     problem = build_problem(mode_request, per_gpu=per_gpu, elastic=True, elastic_latency=with_latency)
-    formulation = build(problem, mode)
+    if per_gpu and tenancy_count(problem) > MAX_FIXED_TENANCIES:
+        return None
+    try:
+        formulation = build(problem, mode, until=build_deadline(deadline))
+    except OutOfTime:
+        return None
     model = formulation.model
     slacks = list(model.given_up.values())
     if with_latency:

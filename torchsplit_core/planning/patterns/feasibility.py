@@ -49,8 +49,8 @@ MANY_LAYOUTS, FEW_GPUS = 300, 16
 """Layout columns from which on, and GPUs up to which, plans are sought that save GPUs."""
 
 MOST_PER_MODEL, MOST_TOGETHER = 400, 20_000
-"""Patterns of a model and class in a master whose "none" must be a proof; of all models in a second one, where there were
-more."""
+"""Patterns of a model and class in a master whose "none" must be a proof, and of all models in a second one, where the
+first leaves some out."""
 
 
 @dataclass(frozen=True)

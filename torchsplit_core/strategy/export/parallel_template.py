@@ -252,6 +252,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=10)
     main(options.parse_args().steps)
-    # After the model: if DDP were the last to hold a group of gloo, freeing it could wait forever for the group's thread.
+    # After the model: freeing a gloo group that only DDP still holds can wait forever for the group's own thread.
     dist.destroy_process_group()
 """
