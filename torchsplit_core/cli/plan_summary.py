@@ -70,7 +70,13 @@ def _format_proof(outcome: PlanOutcome) -> str:
         return text
     levels, proven = reached_levels(objective), objective.proven_levels
     bound = f"bound {_figure(objective.bound)}, gap {_figure(objective.gap)}"
-    known = f"{proven} of {len(levels)} levels proven" if len(levels) > 1 else "proven" if proven else "not proven"
+    known = (
+        f"{proven} of {len(levels)} levels proven"
+        if len(levels) > 1
+        else "proven"
+        if proven
+        else "not proven"
+    )
     if 0 < proven < len(levels):
         # The value is the least level, bound and gap are of the first that is not proven.
         text += f", {known}; level {proven + 1}: {_figure(levels[proven])}, {bound}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -51,8 +52,13 @@ def pack_shares(
     return equalise_shares(problem, assignment) if assignment is not None else None
 
 
-def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | None:
-    """The same tenants with their fairest shares; None if no shares meet the minima."""
+def equalise_shares(
+    problem: Problem, assignment: Assignment, present: Mapping[int, float] = MappingProxyType({})
+) -> Assignment | None:
+    """The same tenants with their fairest shares; None if no shares meet the minima.
+
+    `present`: by case the least share of each of its tenants, if that is above what limits ask for.
+    """
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
     ]
@@ -71,7 +77,7 @@ def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | No
             choice.stage,
             slice_,
             choice.rate_rps,
-            least.get(choice.case, 0.0),
+            max(least.get(choice.case, 0.0), present.get(choice.case, 0.0)),
         )
         for slice_, choice in tenancies
     ]

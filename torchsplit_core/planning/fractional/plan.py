@@ -53,6 +53,7 @@ from torchsplit_core.planning.fractional.model_patterns.selection import Pattern
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
+from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, as_fractional
 from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
     better_contents,
@@ -93,6 +94,9 @@ COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 PRICE_SHARE, SELECT_SHARE, BOX_SHARE = 0.15, 0.35, 0.25
 """Parts of the remaining time for refuting levels by prices, for selecting patterns, and for refuting in boxes."""
 
+OVERTIME_S = 1.0
+"""Seconds beyond the limit in which further steps may begin: each ends soon, and may better a first plan."""
+
 SMALL_FLEET = 16
 """GPUs up to which levels after the first are relaxed once a plan reaches that one, and hard co-locations are restored
 on the layouts of a plan without them."""
@@ -102,6 +106,9 @@ CONTENT_SHARE = 0.9
 
 WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
+
+MANY_WHOLE_SHARE = 0.7
+"""Part of the time for whole slices where there are hard co-locations on many GPUs."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -144,21 +151,25 @@ def plan_fractional(
     colocated: dict[str, ColocatedShares | None] = {}
     free_bound, whole = None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
-    if hard and small and tenancy_count(problem) > MAX_EXACT_TENANCIES:
+    if hard and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         # Whole slices first: with many pairs nothing better may be found in time.
-        whole = plan_exclusive(exclusive(), partial_deadline(deadline, WHOLE_SHARE), progress)
+        part = WHOLE_SHARE if small else MANY_WHOLE_SHARE
+        whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         free = build_problem(replace(problem.request, colocations=()))
-        planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
-        if planned.status == "infeasible":
-            return planned
-        free_bound = planned.bound
-        if planned.outcome is not None:
-            free_bound = first_bound(planned.outcome.objective)
-            colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
-        if whole.assignment is not None:
-            gpus = build_planned_gpus(problem.request, whole.assignment)
-            colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
+        if small:
+            planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
+            if planned.status == "infeasible":
+                return planned
+            free_bound = planned.bound
+            if planned.outcome is not None:
+                free_bound = first_bound(planned.outcome.objective)
+                colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
+            if whole.assignment is not None:
+                gpus = build_planned_gpus(problem.request, whole.assignment)
+                colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
+        else:
+            free_bound, colocated["second_tenants"] = _share_beside(problem, free, whole, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
@@ -208,6 +219,22 @@ def plan_fractional(
         return FractionalResult("timeout", None, {})
     best = max(plans, key=cmp_to_key(_compare))
     return FractionalResult(best.status, best, dict(best.statistics.details))
+
+
+def _share_beside(
+    problem: Problem, free: Problem, whole: ExclusiveResult, deadline: float, watch: Stopwatch
+) -> tuple[float | None, ColocatedShares | None]:
+    """A bound of the problem `free` of co-locations, and second tenants beside the whole slices with them."""
+    with watch.searching():
+        # Its prices and its bound are worth more than the last seconds of a search.
+        shares = aggregate_shares(free, max(deadline, time.perf_counter() + SEARCH_S))
+        if shares is None:
+            return None, None
+        bound = shares.bound if shares.level == 0 else None
+        assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
+        if assignment is not None:
+            assignment = add_second_tenants(problem, assignment, shares.prices)
+        return bound, None if assignment is None else ColocatedShares(problem, assignment)
 
 
 def _plan_without_sharing(
@@ -271,7 +298,8 @@ class _SearchSteps:
             self._price_levels, self._select_patterns, self._count_tenancies, self._solve_counts,
             self.plan_exclusive, self._dive, self._bound_boxes, self._change_contents, self._solve_fixed_layouts,
         ):  # fmt: skip
-            if self.plans and self._best().status == "optimal":
+            late = time.perf_counter() > self.deadline + OVERTIME_S
+            if self.plans and (late or self._best().status == "optimal"):
                 return self._result()
             if self.first_only and self._reaches_first_level():
                 return None

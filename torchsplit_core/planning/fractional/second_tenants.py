@@ -22,13 +22,17 @@ MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
 
+PRESENCE_SHARE = 0.01
+"""Least share of a slice of a co-located model, which is to be present beside a second tenant, too."""
+
+
 def add_second_tenants(
     problem: Problem, assignment: Assignment, prices: NDArray[np.float64]
 ) -> Assignment | None:
     """The assignment with at most one second tenant a slice and its fairest shares; None if a minimum is missed.
 
     `prices` weigh the models' levels. Models under a latency limit are not second tenants: a small share would break
-    it.
+    it; co-located ones only where they are already.
     """
     most = problem.request.max_tenants_per_slice
     if most is not None and most < 2:
@@ -38,20 +42,47 @@ def add_second_tenants(
     for choice in problem.choices:
         if choice.case in cases_in_use and not problem.cases[choice.case].has_latency_levels:
             by_pool.setdefault((choice.group, choice.profile), []).append(choice)
-    owned: dict[tuple[int, str, int], list[AssignedSlice]] = {}
+    members = _hard_members(problem)
+    present: dict[str, frozenset[int]] = {}
+    for slice_ in assignment.slices if members else ():
+        for choice, _ in slice_.tenants:
+            there = problem.colocation_members(choice) & members
+            present[slice_.gpu_id] = present.get(slice_.gpu_id, frozenset()) | there
+    owned: dict[tuple[int, str, int, frozenset[int]], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
         if len(slice_.tenants) == 1:
-            owned.setdefault((slice_.group, slice_.profile, id(slice_.tenants[0][0])), []).append(slice_)
-    for (group, profile, _), slices in owned.items():
+            there = present.get(slice_.gpu_id, frozenset())
+            key = slice_.group, slice_.profile, id(slice_.tenants[0][0]), there
+            owned.setdefault(key, []).append(slice_)
+    for (group, profile, _, there), slices in owned.items():
         owner = slices[0].tenants[0][0]
         if owner.needs_own_slice:
             continue
         size = problem.slice_memory_gib(group, profile)
         room = size - owner.memory_gib
-        candidates = _second_tenants(problem, by_pool.get((group, profile), []), owner, room, prices)
+        allowed = [
+            choice
+            for choice in by_pool.get((group, profile), [])
+            if problem.colocation_members(choice) & members <= there
+        ]
+        candidates = _second_tenants(problem, allowed, owner, room, prices)
         for slice_, choice in zip(slices, candidates, strict=False):
             slice_.tenants.append((choice, 0.0))
-    return equalise_shares(problem, assignment)
+    colocated = {
+        choice.case: PRESENCE_SHARE
+        for choice in problem.choices
+        if problem.colocation_members(choice) & members
+    }
+    return equalise_shares(problem, assignment, colocated)
+
+
+def _hard_members(problem: Problem) -> frozenset[int]:
+    return frozenset(
+        member
+        for colocation in problem.colocation_index.colocations
+        if colocation.hard
+        for member in colocation.members
+    )
 
 
 def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:
