@@ -26,6 +26,8 @@ FAMILIES = {
     "least cost": (64, 256, 30, Family(types=FIVE_TYPES, kind="min_gpus", costs=True, minima=4.0)),
     "shared, memory": (64, 256, 30, Family(sharing="fractional")),
     "eight pairs": (64, 256, 20, Family(pairs=8)),
+    "four pairs": (16, 64, 20, Family(pairs=4)),
+    "shared, pairs": (64, 256, 20, Family(sharing="fractional", pairs=8)),
     "survives": (64, 256, 20, Family(survives=True, minima=4.0)),
     "shared, limits": (8, 4, 20, Family(sharing="fractional", limits=True)),
 }

@@ -1,17 +1,25 @@
 """Hard co-locations over fillings of GPUs: against every plan, and proven where two sets share a GPU."""
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.fleet_instances import Family, fleet_instance
 from tests.planning.patterns.test_colocated import whole_models
 from tests.support.planning.oracle import best_plan, levels_of
 from tests.support.planning.requests import A30, on_a30, simple
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.evaluation.mixes import mix
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.exclusive import filled
+from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.patterns import gpu_fillings
+from torchsplit_core.planning.patterns.colocated import plan_colocated
+from torchsplit_core.planning.patterns.leximin_levels import raise_levels
+from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.request.objective import unit_rps
 from torchsplit_core.values import Colocation, Objective, PlanRequest, SolverOptions
 
 pytestmark = pytest.mark.slow
@@ -75,3 +83,36 @@ def test_too_many_fillings_are_left_to_the_other_searches(monkeypatch):
     outcome = plan(request)
     assert not list(violations(request, outcome))
     assert outcome.statistics.details.get("method") != "patterns, on filled GPUs"
+
+
+@repeated("seed", [1, 2, 3])
+def test_a_plan_of_whole_sets_is_the_one_to_begin_with(seed, monkeypatch):
+    """On 32 GPUs a first plan over fillings is far below."""
+    problem = build_problem(fleet_instance(12, 32, seed=seed, family=Family(pairs=3)))
+    sets_plan = plan_colocated(problem, time.perf_counter() + 2.0)
+    assert sets_plan is not None
+    before = planned_rates(sets_plan.problem, sets_plan.assignment)
+    monkeypatch.setattr(filled, "plan_colocated", lambda *given: sets_plan)
+    starts = []
+
+    def raised(search, *given, start, **named):
+        starts.append(start)
+        return raise_levels(search, *given, start=start, **named)
+
+    monkeypatch.setattr(filled, "raise_levels", raised)
+    result = filled.plan_fillings(problem, time.perf_counter() + 1.0, lambda part, text: None)
+    (start,) = starts
+    assert [pattern.rate for pattern in start.plan.patterns] == pytest.approx(before)
+    assert result is not None and result.assignment is not None
+    units = [unit_rps(spec) for spec in problem.request.models]
+
+    def levels(rates):
+        return sorted(rate / unit for rate, unit in zip(rates, units, strict=True))
+
+    after = levels(planned_rates(result.problem, result.assignment))
+    assert after >= [level * (1 - 1e-9) for level in levels(before)][:1]
+    assert levels(before)[0] <= result.bounds[0] * (1 + 1e-9) and result.bounds[0] <= sets_plan.bounds[0]
+
+
+def planned_rates(problem, assignment):
+    return [model.throughput_rps for model in build_planned_models(problem, assignment)]

@@ -7,12 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.fleet_instances import Family, fleet_instance
 from tests.support.planning.requests import A30, on_a30, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import plan as fractional_plan
 from torchsplit_core.planning.fractional.colocated_shares import restore_colocations, share_whole_slices
+from torchsplit_core.planning.fractional.relaxation import aggregate_shares
+from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, as_fractional
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
+from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.hash import request_hash
@@ -122,3 +128,46 @@ def test_a_bound_without_co_locations_counts_where_pooled_shares_have_none_in_ti
     assert not list(violations(request, planned))
     assert planned.objective.bound == pytest.approx(first_bound(free.objective), rel=1e-5)
     assert planned.objective.bound >= planned.objective.value
+
+
+@repeated("seed", [1, 2, 3])
+def test_second_tenants_of_many_gpus_keep_co_locations(seed: int):
+    """Whole slices with four pairs, shared beside: better, and every member stays where its pair is."""
+    family = Family(sharing="fractional", pairs=4)
+    request = fleet_instance(16, 64, seed=seed, family=family)
+    problem = build_problem(request)
+    free = build_problem(replace(request, colocations=()))
+    until = time.perf_counter() + 60.0
+    whole = plan_exclusive(
+        build_problem(replace(request, sharing="exclusive")),
+        time.perf_counter() + 2.0,
+        lambda part, text: None,
+    )
+    shares = aggregate_shares(free, until)
+    assert whole.assignment is not None and shares is not None
+    assignment = as_fractional(problem, whole.assignment)
+    assert assignment is not None
+    before = min(model.normalised for model in build_planned_models(problem, assignment))
+    shared = add_second_tenants(problem, assignment, shares.prices)
+    assert shared is not None
+    gpus = build_planned_gpus(request, shared)
+    outcome = unproven_outcome(request, gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))
+    assert not list(violations(request, replace(outcome, request_sha256=request_hash(request))))
+    members = {name for pair in request.colocations for name in pair.models}
+    beside = {
+        tenant.model
+        for gpu in gpus
+        for item in gpu.slices
+        if len(item.tenants) > 1
+        for tenant in item.tenants
+    }
+    assert beside & members and beside - members
+    assert outcome.objective.value is not None and outcome.objective.value > before * (1 - 1e-9)
+
+
+def test_a_short_limit_has_a_plan_of_many_gpus_with_its_bound():
+    request = fleet_instance(16, 64, seed=1, family=Family(sharing="fractional", pairs=4), seconds=0.1)
+    outcome = plan(request, reasons=False)
+    assert outcome.status == "feasible" and not list(violations(request, outcome))
+    # The pooled shares without co-locations.
+    assert outcome.objective.gap is not None and outcome.objective.gap < 0.25

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
-from torchsplit_core.planning.patterns.colocated import hard_sets
-from torchsplit_core.planning.patterns.gpu_fillings import search_fillings
+from torchsplit_core.planning.patterns.colocated import ColocatedPlan, hard_sets, plan_colocated
+from torchsplit_core.planning.patterns.feasibility import Decision
+from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch, search_fillings
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
 from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.patterns.solve import build_search
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import (
     goal_of,
     has_penalties,
@@ -18,8 +21,12 @@ from torchsplit_core.planning.request.objective import (
     requires_resilience,
     tier_groups,
 )
+from torchsplit_core.planning.timing import partial_deadline
 from torchsplit_core.values import PlanRequest, Progress
 from torchsplit_core.values.status import SolveStatus
+
+SETS_SHARE, MIN_SETS_S, FEW_GPUS = 0.3, 1.0, 16
+"""Part of the time, and least seconds of it, for a plan of whole sets; GPUs up to which those are enough."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +63,31 @@ def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> Fill
         plan, bounds, proven = cheapest.plan, (cheapest.bound,), int(cheapest.proven)
         infeasible = cheapest.infeasible
     else:
+        until = min(deadline, time.perf_counter() + MIN_SETS_S)
+        if len(list_gpus(request.gpus)) > FEW_GPUS:
+            until = max(until, partial_deadline(deadline, SETS_SHARE))
+        sets_plan = plan_colocated(problem, until, progress)
         raised = raise_levels(
             search,
             tier_groups(request.models),
             levels,
             deadline,
             lambda part: progress(part, "Raising the worst-served models"),
+            start=None if sets_plan is None else _start(fillings, sets_plan),
         )
         plan, bounds, proven, infeasible = raised.plan, tuple(raised.bounds), raised.proven, raised.infeasible
+        if sets_plan is not None and bounds and not proven:
+            bounds = (min(bounds[0], sets_plan.bounds[0]), *bounds[1:])
     if plan is None:
         return FilledPlan(uncounted, "infeasible" if infeasible else "timeout")
     status: SolveStatus = "optimal" if proven == levels else "feasible"
     return FilledPlan(uncounted, status, fillings.assign(uncounted, plan), bounds, proven)
+
+
+def _start(fillings: FillingSearch, sets_plan: ColocatedPlan) -> Decision | None:
+    """A plan of whole sets to begin with: found in a second, and on more than a few GPUs better than a first one."""
+    plan = fillings.plan_of(sets_plan.problem, sets_plan.assignment)
+    return None if plan is None else Decision("found", plan)
 
 
 def _applies(request: PlanRequest) -> bool:

@@ -8,7 +8,8 @@ GPU is a filling too, which patterns of whole sets (colocated.py) do not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from torchsplit_core.planning.outcome.assignment import (
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.covers.gpu_divisions import divisions_of
 from torchsplit_core.planning.patterns.feasibility import PatternPlan, PatternSearch
+from torchsplit_core.planning.patterns.pricing import Pattern
 from torchsplit_core.planning.problem.build import Choice, Problem
 
 MAX_FILLINGS = 8_000
@@ -63,6 +65,47 @@ class FillingSearch:
         )
         choices = [(free.choices[index], count) for index, count in others]
         return assign_instances(free, layouts, choices, together)
+
+    def plan_of(self, free: Problem, assignment: Assignment) -> PatternPlan | None:
+        """A plan on GPUs of the same problem as patterns and fillings; None if a model runs in no known way."""
+        index_of = {id(choice): number for number, choice in enumerate(free.choices)}
+        tenants = [(slice_, choice) for slice_ in assignment.slices for choice, _ in slice_.tenants]
+        instances: list[Counter[int]] = [Counter() for _ in self.search.options]
+        for _, choice in tenants:
+            instances[choice.model][index_of[id(choice)]] += 1
+        patterns = [self._pattern(model, counts) for model, counts in enumerate(instances)]
+        if not all(patterns):
+            return None
+        pool_of = {pool: number for number, pool in enumerate(self.base.capacity.pools)}
+        nothing = np.zeros((len(self.members), len(pool_of)), dtype=np.int64)
+        slices_of = {gpu: nothing.copy() for gpu in assignment.columns}
+        for slice_, choice in tenants:
+            if choice.model in self.members:
+                member = self.members.index(choice.model)
+                slices_of[slice_.gpu_id][member, pool_of[slice_.group, slice_.profile]] += 1
+        column_of = {key: number for number, key in enumerate(self.base.capacity.columns)}
+        number_of = {
+            (filling.column, filling.slices.tobytes()): number for number, filling in enumerate(self.fillings)
+        }
+        layouts = np.zeros(len(self.fillings), dtype=np.int64)
+        for gpu, key in assignment.columns.items():
+            layouts[number_of[column_of[key], slices_of[gpu].tobytes()]] += 1
+        return PatternPlan(tuple(filter(None, patterns)), layouts)
+
+    def _pattern(self, model: int, instances: Mapping[int, int]) -> Pattern | None:
+        """The pattern of these instances by choice."""
+        width = len(self.search.capacity.pools)
+        if not instances:
+            return Pattern(-1, np.zeros((0, width), dtype=np.int64), np.zeros(width, dtype=np.int64), 0.0)
+        for number, option in enumerate(self.search.options[model].options):
+            stages = np.zeros((len(option.stages), width), dtype=np.int64)
+            for stage, offer in enumerate(option.stages):
+                for choice in instances.keys() & set(offer.choices):
+                    stages[stage, offer.choices.index(choice)] = instances[choice]
+            if stages.sum() == sum(instances.values()):
+                rate = min(float(offer.rates @ row) for offer, row in zip(option.stages, stages, strict=True))
+                return Pattern(number, stages, stages.sum(axis=0), rate)
+        return None
 
     def _choice(self, free: Problem, model: int, pool: int) -> Choice:
         return free.choices[self.base.options[model].options[0].stages[0].choices[pool]]
