@@ -104,7 +104,13 @@ def chip_label(relaxation: Repair, plan: PlanOutcome) -> str:
         return f"{'One' if relaxation.added_gpus == 1 else relaxation.added_gpus} more {relaxation.gpu_type}"
     if relaxation.kind == "scale":
         return f"All minima × {relaxation.scale:g}"
-    changes = plan.least_relaxation or ()
+    if relaxation.kind == "limits":
+        several = len(relaxation.models) > 1
+        whose = (
+            f"Limits of {len(relaxation.models)} models" if several else f"Limit of {relaxation.models[0]}"
+        )
+        return f"{whose} × {relaxation.scale:g}"
+    changes = sorted(plan.least_relaxation or (), key=_relative_change, reverse=True)
     texts = [_format_relaxation(change) for change in changes[:MOST_NAMED]]
     if len(changes) > MOST_NAMED:
         texts.append(f"{counted(len(changes) - MOST_NAMED, 'more change')}")
@@ -117,11 +123,22 @@ def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
         return f"Add {relaxation.added_gpus} × {relaxation.gpu_type} to the fleet, in a draft."
     if relaxation.kind == "scale":
         return "Lower every minimum by the same factor, the largest for which a plan is known, in a draft."
+    if relaxation.kind == "limits":
+        names = ", ".join(relaxation.models)
+        return (
+            f"Raise the limit of {names} {relaxation.scale:g} times, for which a plan is known, in a draft."
+        )
     return "; ".join(describe_relaxation(change) for change in plan.least_relaxation or ()) + ", in a draft."
+
+
+def _relative_change(change: Relaxation) -> float:
+    return abs(change.new / change.old - 1) if change.old else 0.0
 
 
 def _format_relaxation(change: Relaxation) -> str:
     """The relative change of a figure; the words name a limit, since minima are the rule."""
+    if not change.new:
+        return f"no minimum for {change.model}"
     share = change.new / change.old - 1 if change.old else 0.0
     sign = "−" if share < 0 else "+"
     what = "" if change.demand == "min_throughput_rps" else " limit"

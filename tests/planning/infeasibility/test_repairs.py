@@ -92,3 +92,32 @@ def test_without_minima_there_is_nothing_to_scale():
     assert scale_request(replace(request(None, None), colocations=pair)) is None
     question = scale_request(replace(request(30.0, None), colocations=pair))
     assert question is not None and [m.name for m in question.models] == ["m0"] and question.colocations == ()
+
+
+def limited(name: str, limit_ms: float | None, least: float) -> PlanModel:
+    return replace(model(name, least), max_latency_ms=limit_ms)
+
+
+def test_a_limit_that_is_far_too_short_is_raised_before_its_minimum_is_given_up():
+    # The quickest point takes 5 ms: with 1 ms the least change of figures is to serve nothing.
+    asked = on_a30(
+        limited("m0", 1.0, 30.0), limited("m1", None, 5.0), count=2, objective=Objective("min_gpus")
+    )
+    outcome, ways, asking = answered(asked)
+    assert outcome.status == "infeasible"
+    (change,) = outcome.least_relaxation or ()
+    assert (change.model, change.new) == ("m0", 0.0)
+    assert [way.kind for way in ways][:2] == ["limits", "relaxation"]
+    assert (ways[0].models, ways[0].scale) == (("m0",), 5.0)
+    assert [each.max_latency_ms for each in ways[0].request.models] == [5.0, None]
+    assert not list(violations(ways[0].request, ways[0].plan)) and ways[0].plan.gpus
+    raised = [each.models[0].max_latency_ms for each in asking if each.models[0].max_latency_ms != 1.0]
+    assert raised == [1.25, 1.5, 2.0, 3.0, 5.0]
+
+
+def test_no_limit_is_raised_where_the_least_change_raises_one_already():
+    asked = on_a30(limited("m0", 9.0, 8.0), limited("m1", 9.0, 8.0), count=1, objective=Objective("min_gpus"))
+    outcome, ways, _ = answered(asked)
+    assert outcome.status == "infeasible"
+    assert any(change.demand == "max_latency_ms" for change in outcome.least_relaxation or ())
+    assert "limits" not in [way.kind for way in ways]

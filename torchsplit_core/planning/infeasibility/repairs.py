@@ -1,11 +1,11 @@
-"""Repairs of an infeasible request, each proven by a plan: relaxed figures, more GPUs, or scaled minima."""
+"""Repairs of an infeasible request, each proven by a plan: relaxed figures, raised limits, more GPUs, scaled minima."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from torchsplit_core.planning.request.edit import with_more_gpus, with_relaxation
 from torchsplit_core.planning.request.objective import max_min_objective
@@ -15,6 +15,9 @@ MAX_ADDED_GPUS = 4
 """Most GPUs of a type that are added."""
 SCALE_DIGITS = 3
 """Decimals of a scale, rounded down."""
+LIMIT_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+"""Factors of the limits that clash, tried in turn."""
+LIMITS = ("max_latency_ms", "max_response_ms")
 
 PlanLookup = Callable[[PlanRequest], PlanOutcome | None]
 """The best known outcome of a request."""
@@ -24,15 +27,17 @@ PlanLookup = Callable[[PlanRequest], PlanOutcome | None]
 class Repair:
     """A change that makes the request feasible, with the changed request and a verified plan of it.
 
-    `gpu_type` and `added_gpus` describe a change of the fleet, `scale` that of the minima.
+    `gpu_type` and `added_gpus` describe a change of the fleet, `scale` that of the minima or of the limits, `models`
+    those of the limits.
     """
 
-    kind: Literal["relaxation", "gpus", "scale"]
+    kind: Literal["relaxation", "limits", "gpus", "scale"]
     request: PlanRequest
     plan: PlanOutcome
     gpu_type: str = ""
     added_gpus: int = 0
     scale: float = 1.0
+    models: tuple[str, ...] = ()
 
 
 def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> tuple[Repair, ...]:
@@ -42,6 +47,16 @@ def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup)
         relaxed = with_relaxation(request, outcome.least_relaxation)
         if plan := _plan_of(relaxed, lookup):
             repairs.append(Repair("relaxation", relaxed, plan))
+    for factor in LIMIT_FACTORS if (limits := _clashing_limits(outcome)) else ():
+        raised = with_scaled_limits(request, limits, factor)
+        if plan := _plan_of(raised, lookup):
+            names = tuple(dict.fromkeys(model for model, _ in limits))
+            # Lowering a minimum to nothing changes it by 100 %, a limit that is far too short must change by more.
+            first = any(change.new == 0 for change in outcome.least_relaxation or ())
+            repairs.insert(
+                0 if first else len(repairs), Repair("limits", raised, plan, scale=factor, models=names)
+            )
+            break
     for index, entry in enumerate(request.gpus):
         for extra in range(1, MAX_ADDED_GPUS + 1):
             larger = with_more_gpus(request, index, extra)
@@ -64,6 +79,12 @@ def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLook
     """
     if outcome.least_relaxation:
         yield with_relaxation(request, outcome.least_relaxation)
+    for factor in LIMIT_FACTORS if (limits := _clashing_limits(outcome)) else ():
+        raised = with_scaled_limits(request, limits, factor)
+        yield raised
+        raised_outcome = lookup(raised)
+        if raised_outcome is None or raised_outcome.status != "infeasible":
+            break
     # The first fleet entry of each type.
     for kind in dict.fromkeys(entry.type for entry in request.gpus):
         index = next(number for number, entry in enumerate(request.gpus) if entry.type == kind)
@@ -79,6 +100,28 @@ def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLook
         yield scale_problem
         if (scale := _feasible_scale(request, lookup)) is not None:
             yield with_scaled_minima(request, scale)
+
+
+def _clashing_limits(outcome: PlanOutcome) -> tuple[tuple[str, str], ...]:
+    """Model and limit of each that conflicts name; none if the least relaxation raises one already."""
+    changes = outcome.least_relaxation or ()
+    if any(change.demand in LIMITS for change in changes):
+        return ()
+    demands = (demand for conflict in outcome.conflicts for demand in conflict.demands)
+    return tuple(
+        dict.fromkeys((item.model, item.demand) for item in demands if item.model and item.demand in LIMITS)
+    )
+
+
+def with_scaled_limits(request: PlanRequest, limits: Sequence[tuple[str, str]], factor: float) -> PlanRequest:
+    """The request with these limits (model, field) times `factor`."""
+    models = []
+    for model in request.models:
+        raised: dict[str, Any] = {
+            limit: factor * getattr(model, limit) for name, limit in limits if name == model.name
+        }
+        models.append(replace(model, **raised))
+    return replace(request, models=tuple(models))
 
 
 def scale_request(request: PlanRequest) -> PlanRequest | None:
