@@ -19,6 +19,7 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, exact, short
 from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
+from torchsplit_core.planning.comparison.description import format_relative
 from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.values import PlanOutcome, PlanRequest
@@ -235,7 +236,7 @@ def _row(change: ModelChange) -> str:
     sides = (change.before, change.after)
     times = [exact(round(side.normalised, 3)) if side else "n/a" for side in sides]
     rates = [exact(round(side.throughput_rps, 2)) if side else "n/a" for side in sides]
-    percent = "n/a" if change.relative is None else f"{100 * change.relative:+.3g} %"
+    percent = "n/a" if change.relative is None else format_relative(change.relative)
     latency = "n/a" if change.latency_ms is None else f"{change.latency_ms:+.4g}"
     cells = "".join(f'<td class="n">{text}</td>' for text in (*times, *rates, percent, latency))
     return f'<tr><td class="name">{html.escape(change.name)}</td>{cells}</tr>'

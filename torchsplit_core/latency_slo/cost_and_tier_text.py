@@ -50,7 +50,10 @@ def describe_power(request: PlanRequest, plan: PlanOutcome, *, rule: bool = True
     power = power_of(plan, {model.name: model.demand_rps for model in request.models})
     if power is None:
         return ""
-    watts = f"{format_figure(power.low_w)} to {format_figure(power.high_w)} W"
-    a_day = f"{format_figure(0.024 * power.low_w)} to {format_figure(0.024 * power.high_w)} kWh a day"
+    # The range is wide where cards are mostly idle, and its low end alone would read as a promise.
+    most, least = (
+        f"{format_figure(watts)} W, {format_figure(0.024 * watts)} kWh a day"
+        for watts in (power.high_w, power.low_w)
+    )
     how = f"estimated: {RULE}" if rule else "estimated"
-    return f"power {watts} at the demands, {a_day} ({how})"
+    return f"power at most {most}; {least} at the demands if idle cards drew nothing ({how})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,8 +66,13 @@ class ExpectedResponse:
         return max(self.response_ms + self.width_ms, self.high_ms or 0.0) <= self.limit_ms
 
 
-def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[ExpectedResponse, ...] | str:
-    """The responses of the served models that have a limit; a fault's message if they cannot be simulated."""
+def expected_responses(
+    request: PlanRequest, plan: PlanOutcome, among: Collection[str] | None = None
+) -> tuple[ExpectedResponse, ...] | str:
+    """The responses of the served models that have a limit; a fault's message if they cannot be simulated.
+
+    `among`: only of the models of these names, and of LLMs.
+    """
     if not any(gpu.slices for gpu in plan.gpus):
         return ()
     planned_response_ms = {model.name: model.response_ms for model in plan.models}
@@ -86,7 +91,7 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
         return str(fault)
     expected = []
     for number, model in enumerate(simulated.models):
-        if model.slo_ms is None:
+        if model.slo_ms is None or (among is not None and model.name not in among):
             continue
         spec = specs[model.name]
         planned = _planned_ms(planned_response_ms[model.name], spec.response_percentile)

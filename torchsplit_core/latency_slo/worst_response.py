@@ -1,9 +1,11 @@
-"""A quick estimate of a plan's worst response time over its models, for curves of many plans."""
+"""A plan's worst response time over its models, for curves of many plans: a quick look at all of them, then those near
+their limits as everywhere else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from torchsplit_core.latency_slo.expected_response import expected_responses
 from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.simulation import simulate_model
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulatedModel, TraceArrivals
@@ -12,6 +14,8 @@ LOOK_REQUESTS, LOOK_RUNS = 20_000, 3
 """Requests of all models in a replication, and replications: about a tenth of a second."""
 LEAST, MOST = 600, 10_000
 """Bounds on the requests of one model in a replication."""
+NEAR, PERCENTILE = 0.8, 95.0
+"""Part of the worst share of a limit from which on a model may be the worst one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class WorstResponse:
 
 
 def worst_response(outcome: PlanOutcome, request: PlanRequest) -> WorstResponse | None:
-    """Simulate the plan at its request's arrivals, only the start of a long trace; None if it has no slice."""
+    """Simulate the plan at its request's arrivals; None if it has no slice."""
     if not any(gpu.slices for gpu in outcome.gpus):
         return None
     simulated = simulation_request(outcome, request)
@@ -44,9 +48,18 @@ def worst_response(outcome: PlanOutcome, request: PlanRequest) -> WorstResponse 
         WorstResponse(model.name, simulate_model(simulated, number).load.response_ms.p95, model.slo_ms)
         for number, model in enumerate(simulated.models)
     ]
-    return max(
-        [response for response in responses if response.limit_ms is not None] or responses, key=_limit_share
-    )
+    limited = [response for response in responses if response.limit_ms is not None]
+    if not limited:
+        return max(responses, key=_limit_share)
+    near = NEAR * max(map(_limit_share, limited))
+    names = [response.model for response in limited if _limit_share(response) >= near]
+    expected = expected_responses(request, outcome, names)
+    sure = [
+        WorstResponse(item.model, item.response_ms, item.limit_ms)
+        for item in (() if isinstance(expected, str) else expected)
+        if item.model in names and item.percentile == PERCENTILE
+    ]
+    return max(sure or limited, key=_limit_share)
 
 
 def _limit_share(response: WorstResponse) -> float:

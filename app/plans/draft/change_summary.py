@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 
 from torchsplit_core.pictures.numbers import counted, short
+from torchsplit_core.planning.comparison.description import format_relative
 from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.planning.request.difference import RequestChange
 from torchsplit_core.planning.request.objective import goal_of
@@ -65,7 +66,7 @@ def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, 
         return None, None, None, None
     ratio = None
     if old.total_rps and new.total_rps is not None and short(old.total_rps) != short(new.total_rps):
-        ratio = f"{100 * (new.total_rps - old.total_rps) / old.total_rps:+.3g} %"
+        ratio = format_relative((new.total_rps - old.total_rps) / old.total_rps)
     first = None if goal_of(after.objective).by_cost else _delta(old.least, new.least)
     return first, ratio, _delta(old.gpus_used, new.gpus_used), None
 
@@ -82,5 +83,5 @@ def _change(what: str, old: float | None, new: float | None, *, relative: bool =
         return ""
     if short(old) == short(new):
         return f"{what} {short(new)}, as before"
-    ratio = f" ({100 * (new - old) / old:+.3g} %)" if relative and old else ""
+    ratio = f" ({format_relative((new - old) / old)})" if relative and old else ""
     return f"{what} {short(old)} → {short(new)}{ratio}"

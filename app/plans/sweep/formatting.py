@@ -55,9 +55,10 @@ def response_figure(waits: Mapping[float, WorstResponse], value: float) -> float
 
 
 RESPONSE_BASIS = (
-    f"p95 responses are simulated at the request's arrivals, Poisson at the demand unless it says otherwise: a quick "
-    f"look, {LOOK_RUNS} runs of {LOOK_REQUESTS:,} requests of all models together. The model nearest to its limit is "
-    "told, without limits the slowest; n/a where more arrives than can be served."
+    f"p95 responses are simulated at the request's arrivals, Poisson at the demand unless it says otherwise: "
+    f"{LOOK_RUNS} runs of {LOOK_REQUESTS:,} requests of all models together, then the models near their limits as "
+    "under load. The one nearest to its limit is shown, without limits the slowest; n/a where more arrives than can be "
+    "served."
 )
 """The basis of a sweep's response times."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.planning.requests import A30, on_a30, published, random_request, simple
 from torchsplit_core.planning import plan
+from torchsplit_core.planning.comparison.description import format_relative
 from torchsplit_core.planning.comparison.gpu_matching import match_gpus
 from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.values import (
@@ -232,3 +233,11 @@ def test_plans_of_different_requests():
     nothing = plan(on_a30(asking))
     with pytest.raises(InputFault, match="before: has no plan to compare: its search ended infeasible"):
         compare(nothing, small)
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [(0.1234, "+12.3 %"), (-1.0, "-100 %"), (8.99, "+899 %"), (14.8, "× 16"), (4000.0, "× 4001")],
+)
+def test_changes_of_tenfold_and_more_are_factors(change, text):
+    assert format_relative(change) == text

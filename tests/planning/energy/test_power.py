@@ -75,9 +75,10 @@ def test_a_type_without_a_known_limit_has_no_power_and_is_named():
 def test_the_power_of_a_plan_is_said_as_an_estimate_with_its_rule():
     request = on_a30(simple("a", {"4g.24gb": 10.0}, demand_rps=5.0))
     text = describe_power(request, plan(request))
-    assert text.startswith("power 82.5 to 165 W at the demands, 1.98 to 3.96 kWh a day (estimated: ")
+    said = "power at most 165 W, 3.96 kWh a day; 82.5 W, 1.98 kWh a day at the demands if idle cards drew nothing"
+    assert text.startswith(f"{said} (estimated: ")
     assert "what an idle card draws is not sourced" in text
     short = describe_power(request, plan(request), rule=False)
-    assert short == "power 82.5 to 165 W at the demands, 1.98 to 3.96 kWh a day (estimated)"
+    assert short == f"{said} (estimated)"
     nothing = replace(plan(request), gpus=())
     assert describe_power(request, nothing) == "" and power_of(nothing, {}) is None

@@ -11,6 +11,9 @@ from torchsplit_core.values import Tenant, slice_name
 MAX_NAMED = 3
 """GPUs named in a sentence; the others are counted."""
 
+FACTOR_FROM = 9.0
+"""Relative change from which on a factor is said: tenfold."""
+
 
 def describe_changes(
     gpus: Sequence[GpuChange], models: Sequence[ModelChange], drains: Sequence[Drain]
@@ -53,6 +56,11 @@ def _describe_summary(gpus: Sequence[GpuChange]) -> str:
     )
 
 
+def format_relative(change: float) -> str:
+    """A relative change: 0.123 is "+12.3 %", and from tenfold on it is the factor: 14.8 is "× 16"."""
+    return f"× {1 + change:.0f}" if change >= FACTOR_FROM else f"{100 * change:+.3g} %"
+
+
 def _describe_model(change: ModelChange) -> str:
     if change.before is None and change.after is not None:
         return f"{change.name} is new, with {_format_rate(change.after.throughput_rps)}."
@@ -67,7 +75,7 @@ def _describe_model(change: ModelChange) -> str:
         elif change.after.throughput_rps == 0:
             parts.append(f"loses all of its {amount} and is not served any more")
         else:
-            parts.append(f"{change.direction} {amount} ({100 * change.relative:+.3g} %)")
+            parts.append(f"{change.direction} {amount} ({format_relative(change.relative)})")
     if change.normalised:
         parts.append(
             f"goes from {change.before.normalised:.3g} to {change.after.normalised:.3g} × its demand"

@@ -17,6 +17,7 @@ from tests.support.planning.edits import with_model
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
+from torchsplit_core.latency_slo.expected_response import expected_responses
 from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
@@ -167,7 +168,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept):
     assert list(shown["p95 response, ms"][1:]) == told and all(told)
     view = next(radio for radio in page.radio if formatting.RESPONSE in radio.options)
     view.set_value(formatting.RESPONSE).run()
-    assert not page.exception and "a quick look, 3 runs" in said(page)
+    assert not page.exception and "3 runs of 20,000 requests" in said(page)
     # Of a limit of 80 ms.
     marks = tab.marks(stored, stored.points, formatting.RESPONSE, None, looked)
     assert [mark.y for mark in marks] == [None, *(looked[value].share for value in (2.0, 3.0, 4.0))]
@@ -183,6 +184,14 @@ def test_without_limits_the_slowest_is_told_in_ms_and_what_is_not_stable_not_at_
     assert busy is not None and busy.p95_ms is None and busy.share is None
     nothing = no_plan(request(), "infeasible", PlanStatistics(0.1, 0.1, 0.0, "highs"))
     assert worst_response(nothing, request()) is None
+
+
+def test_a_limited_model_has_the_response_time_that_the_verdict_has():
+    worst = worst_response(plan(), request())
+    expected = expected_responses(request(), plan())
+    assert worst is not None and not isinstance(expected, str)
+    (same,) = [item for item in expected if item.model == worst.model]
+    assert (worst.p95_ms, worst.limit_ms) == (same.response_ms, same.limit_ms)
 
 
 def test_a_page_looks_at_a_few_plans_at_a_time(swept, monkeypatch):
