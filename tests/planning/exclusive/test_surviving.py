@@ -9,14 +9,16 @@ import pytest
 
 from tests.support.planning.oracle import best_plan, levels_of
 from tests.support.seeds import repeated
-from torchsplit_core.planning import plan
+from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.exclusive import plan as exclusive_plan
 from torchsplit_core.planning.exclusive.surviving import plan_surviving
-from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_layouts, build_planned_gpus
 from torchsplit_core.planning.outcome.resilience import survives_failure
-from torchsplit_core.planning.outcome.spread_assignment import assign_spread
+from torchsplit_core.planning.outcome.spread_assignment import assign_spread, spread_further
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import (
+    Colocation,
     FleetEntry,
     Objective,
     PlanModel,
@@ -119,6 +121,69 @@ def test_a_fleet_is_planned_without_the_program(kind, monkeypatch):
     for spec, planned in zip(request.models, outcome.models, strict=True):
         assert planned.throughput_rps > (spec.min_throughput_rps or 0.0)
     assert outcome.objective.gap < 0.05
+
+
+def colocated(seed: int) -> PlanRequest:
+    """Two or three models on two or three equal GPUs, two of them co-located or a sum to be raised."""
+    rng = random.Random(f"surviving together{seed}")
+    models = [
+        model(f"m{number}", rng.choice([None, 2.0, 5.0, 9.0]), rng.choice([0.7, 1.0, 1.3]))
+        for number in range(rng.choice([2, 3]))
+    ]
+    models[0] = replace(models[0], min_throughput_rps=rng.choice([5.0, 9.0, 12.0]))
+    layouts = rng.choice([(QUARTERS,), (QUARTERS, HALVES), (HALVES, ("4g.24gb",))])
+    gpus = (FleetEntry(A30, count=rng.choice([2, 3]), layouts=layouts),)
+    request = asked(models, gpus, rng.choice(["leximin", "max_min", "min_gpus", "weighted_sum"]))
+    pairs = (Colocation(("m0", "m1"), rng.choice(["hard", "hard", "soft"]), 1e6),)
+    return request if request.objective.kind == "weighted_sum" else replace(request, colocations=pairs)
+
+
+@repeated("block", range(4), kept=1)
+def test_a_plan_with_pairs_or_for_a_sum_is_made_to_survive(block, monkeypatch):
+    """Where the program is too large, which is shown on small requests: no plan is better than the best, no bound
+    below it."""
+    monkeypatch.setattr(exclusive_plan, "MAX_SPREAD_CHOICES", 0)
+    plans = optimal = 0
+    for seed in range(block * 10, block * 10 + 10):
+        request = colocated(seed)
+        expected = best_plan(request)
+        outcome = plan(request, reasons=False)
+        assert not list(violations(request, outcome)), seed
+        assert (outcome.status == "infeasible") <= (expected is None), seed
+        if expected is None or not outcome.gpus:
+            continue
+        plans += 1
+        sign = -1 if goal_of(request).minimised else 1
+        reached, best = sign * levels_of(request, outcome)[0], sign * expected[0][0]
+        assert sign * outcome.objective.bound >= sign * best - 1e-6 * abs(best), seed
+        assert sign * reached <= sign * best + 1e-6 * abs(best), seed
+        if outcome.status == "optimal":
+            optimal += 1
+            assert reached == pytest.approx(best, rel=1e-6), seed
+    assert plans >= 5 and optimal >= 1
+
+
+def test_instances_change_places_and_co_located_ones_stay():
+    """All of `a` on the first GPU, where the pair `p` and `q` stays."""
+    names = ["a", "b", "p", "q"]
+    request = replace(
+        asked(
+            [model(name, 10.0 if name == "a" else None) for name in names],
+            (FleetEntry(A30, count=2, layouts=(QUARTERS,)),),
+        ),
+        colocations=(Colocation(("p", "q"), "hard"),),
+    )
+    problem = counted(replace(request, colocations=()))
+    choice_of = {choice.model: choice for choice in problem.choices if choice.profile == "1g.6gb"}
+    assignment = assign_layouts(problem, {(0, 0): 2})
+    for slice_, number in zip(assignment.slices, [0, 0, 2, 3, 1, 1, 1, 1], strict=True):
+        slice_.tenants.append((choice_of[number], 1.0))
+    assert not survives_failure(request, build_planned_gpus(request, assignment))
+    spread_further(problem, assignment, [10.0, 0.0, 0.0, 0.0], {2, 3})
+    gpus = build_planned_gpus(request, assignment)
+    assert survives_failure(request, gpus)
+    models = [Counter(tenant.model for item in gpu.slices for tenant in item.tenants) for gpu in gpus]
+    assert models == [Counter(a=1, b=1, p=1, q=1), Counter(a=1, b=3)]
 
 
 def test_a_small_model_gets_a_second_instance_elsewhere():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -21,6 +22,8 @@ from torchsplit_core.planning.outcome.assignment import (
 )
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import level_values, separated_bytes
+from torchsplit_core.planning.outcome.resilience import rates_after_worst_failure, survives_failure
+from torchsplit_core.planning.outcome.spread_assignment import spread_further
 from torchsplit_core.planning.patterns import PatternSolution, solve_patterns
 from torchsplit_core.planning.patterns.colocated import ColocatedPlan, plan_colocated
 from torchsplit_core.planning.problem.build import Problem, build_problem
@@ -41,6 +44,10 @@ FALLBACK_S = 1.0
 
 RELAXED_SHARE = 0.4
 """Part of the time for the plan without co-locations and penalties: its bound holds, and often the plan too."""
+
+SURVIVOR_SHARE, FEW_SURVIVOR_SHARE, FIRST_SURVIVOR_SHARE = 0.9, 0.3, 0.5
+"""Parts of the time for the plan without the loss of a GPU, where there are co-locations or the objective is a sum: of
+many GPUs, and of few, which the program is for; and of that part for the first one."""
 
 CHEAPEST_SHARE = 0.15
 """The same for the cheapest plan: its bound is far from what a small fleet needs to survive a loss."""
@@ -77,9 +84,84 @@ def plan_exclusive(problem: Problem, deadline: float, progress: Progress) -> Exc
     `levels.seconds` includes searches whose plan was not taken.
     """
     watch = Stopwatch()
-    best = _solve(problem, deadline, progress, watch)
+    best = _solve_surviving(problem, deadline, progress, watch)
     best.levels.seconds = watch.searched_s
     return best
+
+
+def _solve_surviving(
+    problem: Problem, deadline: float, progress: Progress, watch: Stopwatch
+) -> ExclusiveResult:
+    """The best plan; where it has to survive a loss with co-locations or for a sum, also that of the request without.
+
+    Its bound holds, and it often survives: the program has a group for every GPU, and is too large for most fleets.
+    """
+    request = problem.request
+    if not requires_resilience(request) or _is_spread(problem):
+        return _solve(problem, deadline, progress, watch)
+    few = len(problem.choices) <= MAX_SPREAD_CHOICES
+    until = partial_deadline(deadline, FEW_SURVIVOR_SHARE if few else SURVIVOR_SHARE)
+    objective = replace(request.objective, survives=0)
+    relaxed = replace(_with_spare_capacity(request), objective=objective)
+    without = _solve(build_problem(relaxed), partial_deadline(until, FIRST_SURVIVOR_SHARE), progress, watch)
+    if without.levels.status == "infeasible":
+        return ExclusiveResult(problem, without.levels)
+    bounds = without.levels.bounds[:1]
+    survivor = _made_to_survive(problem, without)
+    while survivor is None and without.assignment is not None and time.perf_counter() < until:
+        relaxed = _with_more(relaxed, request, without)
+        without = _solve(build_problem(relaxed), until, progress, watch)
+        without.levels = LevelsResult("feasible", bounds=list(bounds))
+        survivor = _made_to_survive(problem, without)
+    if survivor is not None and (survivor.levels.status == "optimal" or not few):
+        return survivor
+    best = _solve(problem, deadline, progress, watch)
+    if survivor is not None and survivor.assignment is not None:
+        goal, values = goal_of(request), _values(survivor.problem, survivor.assignment)
+        if best.assignment is None or goal.better(values, _values(best.problem, best.assignment)):
+            best = survivor
+    if not best.levels.bounds:
+        best.levels.bounds = list(bounds)
+    return best
+
+
+def _with_more(relaxed: PlanRequest, request: PlanRequest, result: ExclusiveResult) -> PlanRequest:
+    """The request with a minimum above what it has for each model that would lose too much with a GPU.
+
+    With what it needs beside its present instances it has some elsewhere.
+    """
+    assert result.assignment is not None
+    left = rates_after_worst_failure(request, build_planned_gpus(request, result.assignment))
+    planned = build_planned_models(result.problem, result.assignment)
+    models = []
+    for more, spec, after, model in zip(relaxed.models, request.models, left, planned, strict=True):
+        least = spec.min_throughput_rps or 0.0
+        short = after < least * (1 - TOLERANCE)
+        models.append(replace(more, min_throughput_rps=model.throughput_rps + least) if short else more)
+    return replace(relaxed, models=tuple(models))
+
+
+def _made_to_survive(problem: Problem, without: ExclusiveResult) -> ExclusiveResult | None:
+    """The plan, where it survives; spread further if need be, and then proven no further than its first bound."""
+    if without.assignment is None:
+        return None
+    request, assignment, levels = problem.request, without.assignment, without.levels
+    if not survives_failure(request, build_planned_gpus(request, assignment)):
+        pairs = (pair for pair in problem.colocation_index.colocations if pair.hard)
+        fixed = {member for pair in pairs for member in pair.members}
+        least = [spec.min_throughput_rps or 0.0 for spec in request.models]
+        slices = [replace(slice_, tenants=copy(slice_.tenants)) for slice_ in assignment.slices]
+        assignment = replace(
+            assignment, slices=slices, layouts=copy(assignment.layouts), columns=copy(assignment.columns)
+        )
+        levels = LevelsResult("feasible", bounds=levels.bounds[:1])
+        spread_further(without.problem, assignment, least, fixed)
+    gpus = build_planned_gpus(request, assignment)
+    if not survives_failure(request, gpus):
+        return None
+    known = replace(without.problem, request=request)
+    problem.report(_values(known, assignment)[0], lambda: gpus)
+    return ExclusiveResult(known, levels, assignment, without.details)
 
 
 def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwatch) -> ExclusiveResult:

@@ -31,6 +31,9 @@ SECOND_TENANTS_S = 0.2
 HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
 """Parts by which models that can be second tenants are held back, one after the other."""
 
+FIRST_SHARE = 0.5
+"""Part of the time for the first of them: where it is far from the best whole slices, so are the others."""
+
 
 def initial_plan(
     problem: Problem,
@@ -116,7 +119,7 @@ def _with_second_tenants(
     )
     flexible = second_tenant_models(problem)
     for number, part in enumerate(HOLD_BACK_SHARES):
-        until = partial_deadline(deadline, 1 / (len(HOLD_BACK_SHARES) - number))
+        until = partial_deadline(deadline, 1 / (len(HOLD_BACK_SHARES) - number) if number else FIRST_SHARE)
         if number and (not flexible or time.perf_counter() > deadline):
             return
         with watch.searching():

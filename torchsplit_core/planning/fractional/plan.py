@@ -79,7 +79,13 @@ from torchsplit_core.planning.outcome.build import build_plan_outcome, keeps_min
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached_levels
+from torchsplit_core.planning.request.objective import (
+    Goal,
+    first_bound,
+    goal_of,
+    reached_levels,
+    requires_resilience,
+)
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
@@ -87,6 +93,9 @@ from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
 """Least remaining seconds for the slower steps after the linear program's plan."""
+
+POOLED_SHARE = 0.15
+"""Part of the time for whole layouts of the pooled shares, which close no gap for long."""
 
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
@@ -108,7 +117,7 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
 
 MANY_WHOLE_SHARE = 0.7
-"""Part of the time for whole slices where there are hard co-locations on many GPUs."""
+"""The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -137,7 +146,7 @@ def plan_fractional(
     if problem.choices and all(choice.needs_own_slice for choice in problem.choices):
         return _plan_without_sharing(exclusive(), problem.request, watch, deadline, progress)
     with watch.searching():
-        shares = aggregate_shares(problem, deadline)
+        shares = aggregate_shares(problem, partial_deadline(deadline, POOLED_SHARE))
     initial = None if shares is None else initial_plan(problem, exclusive, shares, watch, deadline, progress)
     if initial is not None and (initial.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         return FractionalResult(initial.status, initial, dict(initial.statistics.details))
@@ -151,13 +160,15 @@ def plan_fractional(
     colocated: dict[str, ColocatedShares | None] = {}
     free_bound, whole = None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
-    if hard and tenancy_count(problem) > MAX_EXACT_TENANCIES:
+    tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
+    if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         # Whole slices first: with many pairs nothing better may be found in time.
         part = WHOLE_SHARE if small else MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
-        free = build_problem(replace(problem.request, colocations=()))
+        free_request = replace(problem.request, colocations=())
         if small:
+            free = build_problem(free_request)
             planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
             if planned.status == "infeasible":
                 return planned
@@ -169,7 +180,9 @@ def plan_fractional(
                 gpus = build_planned_gpus(problem.request, whole.assignment)
                 colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
         else:
-            free_bound, colocated["second_tenants"] = _share_beside(problem, free, whole, deadline, watch)
+            free_bound, colocated["second_tenants"] = _share_beside(
+                problem, free_request, whole, deadline, watch
+            )
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
@@ -215,6 +228,13 @@ def plan_fractional(
         colocated.clear()
         if (result := steps.run()) is not None:
             return result
+    if not plans and whole is not None and whole.assignment is not None:
+        plans.append(
+            build_plan_outcome(
+                replace(whole.problem, request=problem.request), whole.assignment, proven=0, tie_break_proven=False,
+                bounds=[free_bound], statistics=watch.statistics({}),
+            )
+        )  # fmt: skip
     if not plans:
         return FractionalResult("timeout", None, {})
     best = max(plans, key=cmp_to_key(_compare))
@@ -222,10 +242,12 @@ def plan_fractional(
 
 
 def _share_beside(
-    problem: Problem, free: Problem, whole: ExclusiveResult, deadline: float, watch: Stopwatch
+    problem: Problem, free_request: PlanRequest, whole: ExclusiveResult, deadline: float, watch: Stopwatch
 ) -> tuple[float | None, ColocatedShares | None]:
-    """A bound of the problem `free` of co-locations, and second tenants beside the whole slices with them."""
+    """A bound without co-locations and the loss of a GPU, and second tenants beside whole slices that keep them."""
     with watch.searching():
+        objective = replace(free_request.objective, survives=0)
+        free = build_problem(replace(free_request, objective=objective))
         # Its prices and its bound are worth more than the last seconds of a search.
         shares = aggregate_shares(free, max(deadline, time.perf_counter() + SEARCH_S))
         if shares is None:
@@ -234,7 +256,11 @@ def _share_beside(
         assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
         if assignment is not None:
             assignment = add_second_tenants(problem, assignment, shares.prices)
-        return bound, None if assignment is None else ColocatedShares(problem, assignment)
+        if assignment is None or not survives_failure(
+            problem.request, build_planned_gpus(problem.request, assignment)
+        ):
+            return bound, None
+        return bound, ColocatedShares(problem, assignment)
 
 
 def _plan_without_sharing(

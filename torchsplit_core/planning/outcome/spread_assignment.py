@@ -7,7 +7,7 @@ finds a way quickly where there is room, and is no proof that there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -241,6 +241,35 @@ def assign_spread(
     if complete:
         spread.add_instances()
     return assignment
+
+
+def spread_further(
+    problem: Problem, assignment: Assignment, least_after_loss: Sequence[float], fixed: Set[int]
+) -> None:
+    """Exchange instances of an assignment as `assign_spread` does, and add some on idle slices and unused GPUs.
+
+    Those of the models `fixed` (indices) stay where they are, whatever they would have without a GPU.
+    """
+    numbers = {gpu: number for number, gpu in enumerate(assignment.layouts)}
+    tenants = [_tenant(slice_) for slice_ in assignment.slices]
+    stages = {
+        (choice.case, choice.stage): _Stage(
+            0.0 if choice.model in fixed else least_after_loss[choice.model] * (1 - TOLERANCE / 2),
+            np.zeros(len(numbers)),
+        )
+        for choice in tenants
+        if choice is not None
+    }
+    spread = _Spread(problem, assignment, stages, numbers)
+    for slice_, choice in zip(assignment.slices, tenants, strict=True):
+        slice_.tenants.clear()
+        spread.put(slice_, choice)
+        if choice is None or choice.model not in fixed:
+            spread.pools.setdefault((slice_.group, slice_.profile), []).append(slice_)
+    for key, stage in stages.items():
+        if stage.short_rps > 0:
+            spread.move_excess(key)
+    spread.add_instances()
 
 
 def _tenant(slice_: AssignedSlice) -> Choice | None:
