@@ -168,7 +168,7 @@ def measured_against_estimated(rows: Sequence[StepAccuracy], *, dark: bool) -> g
         )
     apply_layout(figure, theme, height=420, key="judged")
     figure.update_layout(
-        xaxis=log_axis("measured, s a step", theme, ends),
-        yaxis=log_axis("estimated, s a step", theme, [row.estimated for row in rows]),
+        xaxis=log_axis("measured, s/step", theme, ends),
+        yaxis=log_axis("estimated, s/step", theme, [row.estimated for row in rows]),
     )
     return figure

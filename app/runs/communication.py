@@ -9,21 +9,23 @@ import streamlit as st
 
 from app.charts.training import stacked_bars
 from app.components import saving
-from app.runs.slowness import name_rank
+from app.runs.slowness import describe_window, name_rank
 from app.shell import widgets
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, exact, short, size
 from torchsplit_core.training.communication.choice import describe_exchange
 from torchsplit_core.training.communication.record import ExchangeRecord
-from torchsplit_core.training.monitor import RunView
+from torchsplit_core.training.monitor import Rank, RunView
 from torchsplit_core.values.strategy.communication import Hook
 
+LOSS_GATHER = ("loss all-gather", "#dc7de3")
+"""Name and colour of the files' `agreement`, which is a part of a step and a kind of communication."""
 KINDS: Mapping[str, tuple[str, str]] = {
     "all_reduce_exposed": ("all-reduce, exposed", "#d9532f"),
-    "all_reduce_overlapped": ("all-reduce, overlapped", "#37a06a"),
-    "broadcast": ("broadcast", "#8c547a"),
-    "agreement": ("agreement", "#7f8790"),
+    "all_reduce_overlapped": ("all-reduce, overlapped", "#e9a48f"),
+    "broadcast": ("broadcast", "#6d4be0"),
+    "agreement": LOSS_GATHER,
 }
-"""Kinds of communication: their names on the page and their colours."""
+"""Kinds of communication: their names on the page and their colours, none of which is that of another part."""
 HOOK_NAMES: Mapping[Hook, str] = {
     "ddp": "DDP's own", "all_reduce": "all-reduce", "hierarchical": "hierarchical", "bf16": "bf16", "fp16": "fp16",
     "powersgd": "PowerSGD",
@@ -34,13 +36,23 @@ NOTABLE_GAIN = 0.02
 
 
 def exposed_s(view: RunView) -> float | None:
-    """Seconds of a step in which the slowest rank waits for the exchange of gradients; None if not known."""
+    """Seconds of a step in which the slowest rank waits for the gradient reduction; None if not known."""
     known = [
         seconds["all_reduce_exposed"]
         for rank in view.ranks
         if "all_reduce_exposed" in (seconds := rank.communication_s or {})
     ]
     return max(known, default=None)
+
+
+def communication_share(rank: Rank) -> float | None:
+    """Share of both passes in which a rank waits for the gradient reduction; None if not known.
+
+    Over the steps of its last report, as its seconds by part and by kind; without these, by DDP's own timings.
+    """
+    exposed = (rank.communication_s or {}).get("all_reduce_exposed")
+    passes = sum((rank.parts_s or {}).get(part, 0.0) for part in ("forward", "backward"))
+    return rank.communication_share if exposed is None or not passes else exposed / passes
 
 
 def exchange_words(view: RunView) -> str | None:
@@ -101,13 +113,13 @@ def render(name: str, view: RunView) -> None:
                 {KINDS[kind][0]: spent for kind, spent in (rank.communication_s or {}).items() if kind in KINDS}
                 for rank in known
             ],
-            dict(KINDS.values()), "s a step", "s", dark=widgets.is_dark(),
+            dict(KINDS.values()), "s/step", "s", dark=widgets.is_dark(),
         )  # fmt: skip
         alt = "Seconds of a step in communication, by rank"
         widgets.chart(bars, "Communication by kind", f"{name}.communication", key="run-kinds", alt=alt)
         st.caption(
-            "Exposed: the step waits for it. Overlapped: while the backward pass runs. Agreement: ranks tell each "
-            "other their losses, a fast one waits for a slow one. They lie within the parts of a step above."
+            f"{describe_window(known)} Exposed: the step waits for it, within backward. Overlapped: while the backward "
+            "pass runs. Loss all-gather: ranks tell each other their losses; a fast one waits there for a slow one."
         )
     if record is not None:
         saving.table(

@@ -52,7 +52,7 @@ def _settings(first: RunView, second: RunView) -> list[RunFigure]:
         _words("model", [source_of(view) for view in (first, second)]),
         _words("strategy", [describe_choices(plan.choices) if plan else UNKNOWN for plan in strategies]),
         _words("precision", [plan.job.precision if plan else UNKNOWN for plan in strategies]),
-        _figure("samples a step", [plan.job.global_batch if plan else None for plan in strategies]),
+        _figure("global batch size", [plan.job.global_batch if plan else None for plan in strategies]),
         _figure("steps done", [view.last_step for view in (first, second)]),
     ]
 
@@ -84,7 +84,7 @@ def _costs(first: RunView, second: RunView) -> list[RunFigure]:
     peaks = [max((rank.peak_bytes for rank in view.ranks), default=None) for view in (first, second)]
     return [
         _figure("samples/s", [rate for rate, _ in speeds]),
-        _figure("s a step, median of the last steps", [_median_step_s(view) for view in (first, second)]),
+        _figure("s/step, median of the last steps", [_median_step_s(view) for view in (first, second)]),
         _figure("peak memory of a rank", peaks, [memory_size(peak) for peak in peaks]),
         _figure(
             "restarts",
@@ -94,14 +94,14 @@ def _costs(first: RunView, second: RunView) -> list[RunFigure]:
 
 
 def _communication(first: RunView, second: RunView) -> list[RunFigure]:
-    """How gradients are exchanged, where either run knows it."""
+    """How gradients are reduced, where either run knows it."""
     words = [exchange_words(view) for view in (first, second)]
     exposed = [exposed_s(view) for view in (first, second)]
     rows = []
     if any(words):
-        rows.append(_words("exchange of gradients", [text or UNKNOWN for text in words]))
+        rows.append(_words("gradient reduction", [text or UNKNOWN for text in words]))
     if any(seconds is not None for seconds in exposed):
-        rows.append(_figure("s a step waiting for gradients", exposed))
+        rows.append(_figure("s/step waiting for the gradient reduction", exposed))
     return rows
 
 

@@ -24,7 +24,7 @@ from app.runs.status_tables import format_bytes
 from torchsplit_core.pictures.numbers import counted, exact
 from torchsplit_core.training.monitor import Event, RunView
 
-LOSS, SAMPLES, STEPS, STEP_S = "loss", "samples/s", "steps/s", "s a step"
+LOSS, SAMPLES, STEPS, STEP_S = "loss", "samples/s", "steps/s", "s/step"
 UNITS: Mapping[str, str] = {LOSS: "", SAMPLES: "samples/s", STEPS: "steps/s", STEP_S: "s"}
 """The figures to draw, with their units."""
 STEP, TIME = "step", "training time, s"

@@ -26,7 +26,6 @@ from torchsplit_core.values.strategy.updates import SCHEDULES, UpdateOptions
 from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
-SAMPLE, FILE = "A sample", "A file of yours"
 MANUAL_STRATEGY = "Choices made here"
 EXCHANGES = {
     "Chosen by measurement, nothing lost": CommunicationRequest(),
@@ -43,6 +42,8 @@ LABELS = {
 SHARDS = ("none", "zero1", "zero2", "fsdp")
 OPTIMIZERS = ("adamw", "sgd")
 """Of the clients of the samples."""
+STEPS = 40
+"""Where the source does not say how many it needs."""
 
 
 def render(workspace: Workspace, *, first: bool) -> None:
@@ -51,7 +52,7 @@ def render(workspace: Workspace, *, first: bool) -> None:
     with left, frame.fault_boundary():
         source, file, ready = _model(workspace)
     with right, frame.fault_boundary():
-        settings = _render_settings(workspace)
+        settings = _render_settings(workspace, source)
         pressed = st.button(
             "Start the run", type="primary" if first else "secondary", key="run-start",
             disabled=not ready or settings is None,
@@ -63,8 +64,8 @@ def render(workspace: Workspace, *, first: bool) -> None:
 
 def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
     """Ask for the source; return it with its uploaded file, and whether the server may execute it."""
-    kind = st.radio("Model", (SAMPLE, FILE), horizontal=True, key="run-kind")
-    if kind == SAMPLE:
+    kind = st.radio("Model", (runs.SAMPLE, runs.FILE), horizontal=True, key="run-kind")
+    if kind == runs.SAMPLE:
         by_name = {sample.name: sample for sample in SAMPLES}
         name = st.selectbox(
             "Sample", list(by_name), format_func=lambda name: by_name[name].title, key="run-sample"
@@ -108,9 +109,10 @@ def _store_dropped(workspace: Workspace) -> None:
         workspace.put_bytes("upload", dropped.name, data)
 
 
-def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | None:
+def _render_settings(workspace: Workspace, source: str) -> tuple[RunStrategy, RunOptions] | None:
     """Ask for the strategy, the steps and the number of processes; None, with the reason beside its field, where that
     is not run."""
+    usual_steps = next((sample.steps for sample in SAMPLES if source == f"sample:{sample.name}"), STEPS)
     form: dict[str, Any] = {}
     stored = names(workspace, "strategy")
     form["strategy"] = st.selectbox("Strategy", (MANUAL_STRATEGY, *stored), key="run-strategy")
@@ -121,8 +123,8 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
             "Sharding", SHARDS, key="run-shard", help="What of the model's state is cut over the processes."
         )
         form["optimizer"] = right.selectbox("Optimizer", OPTIMIZERS, key="run-optimizer")
-        form["batch"] = int(left.number_input("Samples a step", 1, 2**20, 8, key="run-batch"))
-        form["micro"] = int(right.number_input("Samples a pass, at most", 1, 2**20, 4, key="run-micro"))
+        form["batch"] = int(left.number_input("Global batch size", 1, 2**20, 8, key="run-batch"))
+        form["micro"] = int(right.number_input("Micro-batch size, at most", 1, 2**20, 4, key="run-micro"))
     else:
         outcome: StrategyOutcome = read(workspace, "strategy", form["strategy"])
         form["candidate"] = left.selectbox(
@@ -132,17 +134,17 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
     form["precision"] = right.selectbox("Precision", RUN_PRECISIONS, key="run-precision")
     form["processes"] = int(
         left.number_input(
-            "Processes", 1, 4096, 2, key="run-processes", help="The samples of a step stay as they are."
+            "Processes", 1, 4096, 2, key="run-processes", help="The global batch size stays as it is."
         )
     )
     below_processes = left.container()
     form["every"] = int(right.number_input("A checkpoint every", 1, 10**9, 10, key="run-every"))
-    form["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
+    form["steps"] = int(left.number_input("Steps", 1, 10**9, usual_steps, key=f"run-new-steps {usual_steps}"))
     left, right = st.columns(2, vertical_alignment="bottom")
     form["shares"] = left.text_input(
         "Shares", key="run-shares",
         placeholder="Equal" if form["strategy"] == MANUAL_STRATEGY else "The strategy's, or equal",
-        help="Parts of a step's samples by data rank, for unequal devices: 3,1 gives the first of two three quarters.",
+        help="Parts of the global batch by data rank, for unequal devices: 3,1 gives the first of two three quarters.",
     )  # fmt: skip
     form["balance"] = right.toggle(
         "Balance", key="run-balance",
@@ -152,9 +154,9 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
     below_shares = st.container()
     form["communication"] = EXCHANGES[
         st.selectbox(
-            "Exchange of gradients", [*EXCHANGES], key="run-communication",
-            help="Under DDP a run times its own exchanges and takes the fastest. Compression changes results a little; "
-            "PowerSGD more.",
+            "Gradient reduction", [*EXCHANGES], key="run-communication",
+            help="Under DDP a run times its own all-reduces and takes the fastest. Compression changes results a "
+            "little; PowerSGD more.",
         )
     ]  # fmt: skip
     left, middle, right = st.columns(3, vertical_alignment="bottom")

@@ -81,7 +81,10 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
             # The next refresh shows the request: a rerun now would scroll the page to its top.
             if st.button("Checkpoint now", key="run-checkpoint"):
                 send_request(path, "checkpoint")
-            if view.launch is not None and st.button("Stop the run", key="run-stop"):
+            if view.launch is not None and st.button(
+                "Stop the run", key="run-stop",
+                help="Takes no checkpoint: Resume does the steps since the last one again. Checkpoint now keeps them.",
+            ):  # fmt: skip
                 runs.stop(workspace, name, view)
             if is_requested(path, "stop"):
                 st.caption("It is asked to stop.")

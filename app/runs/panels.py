@@ -22,11 +22,14 @@ from app.runs.slowness import (
     busy_seconds,
     describe_busy,
     describe_slowest,
+    describe_window,
     name_rank,
     slowest,
 )
 from app.runs.status_tables import (
+    ENDED,
     EVENT_SEVERITY,
+    RECENT_STEPS,
     checkpoint_rows,
     describe_time_left,
     describe_validation,
@@ -39,19 +42,20 @@ from app.runs.status_tables import (
     stage_rows,
 )
 from app.shell import widgets
-from torchsplit_core.pictures.numbers import escape_markdown, exact, short
+from torchsplit_core.pictures.numbers import counted, escape_markdown, exact, short
 from torchsplit_core.training.monitor import RunView
 
 PARTS = {
-    "data": "#93b0c9",
-    "forward": "#3f66cc",
-    "backward": "#37a06a",
-    WAITING: "#7f8790",
-    "agreement": "#d9532f",
-    "optimizer": "#e2a11c",
-    "checkpoint": "#8c547a",
-    "validation": "#2f8f9d",
+    "data": ("data", "#93b0c9"),
+    "forward": ("forward", "#3f66cc"),
+    "backward": ("backward", "#37a06a"),
+    WAITING: (WAITING, "#7f8790"),
+    "agreement": communication.LOSS_GATHER,
+    "optimizer": ("optimizer", "#e2a11c"),
+    "checkpoint": ("checkpoint", "#8c547a"),
+    "validation": ("validation", "#2f8f9d"),
 }
+"""The parts of a step by their names in the files: their names on the page and their colours."""
 MOST_EVENTS = 200
 FEW, TABLE_PX = 10, 360
 """Beyond FEW events their table scrolls within TABLE_PX."""
@@ -81,6 +85,7 @@ def _cards(view: RunView) -> None:
         if predicted is None
         else f"{short(predicted.seconds_per_step, 's')} predicted"
     )
+    recent = f"mean of the last {counted(min(RECENT_STEPS, len(view.steps)), 'step')}"
     cards = (
         ("Step", exact(view.last_step), target),
         (
@@ -88,8 +93,8 @@ def _cards(view: RunView) -> None:
             short(view.steps.loss[-1] if len(view.steps) else None),
             "; ".join(filter(None, (held_out, first))),
         ),
-        ("Samples a second", short(rate), "of the last steps, all ranks"),
-        ("A step", short(step_s, "s"), reckoned),
+        ("Samples/s", short(rate), f"{recent}, all ranks"),
+        ("Step time", short(step_s, "s"), f"{recent}, checkpoints and validation not counted; {reckoned}"),
         ("Time left", *describe_time_left(view)),
     )
     for column, (title, figure, note) in zip(st.columns(len(cards)), cards, strict=True):
@@ -138,9 +143,16 @@ def _ranks(name: str, view: RunView) -> None:
     capacity_note = (
         "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
     )
+    # Without seconds of its own the share is DDP's, which samples its steps.
+    over = (
+        "over the same steps as in the charts below"
+        if any(rank.communication_s for rank in view.ranks)
+        else "by DDP's own timings, the mean of its first ten steps, then of every hundredth"
+    )
     st.caption(
-        f"{capacity_note} Communication: the share of both passes in which gradients are still exchanged, "
-        "by the times that DDP takes itself; n/a for models that DDP does not hold."
+        f"{capacity_note} Communication: the share of the forward and backward passes in which the rank waits for the "
+        f"gradient reduction, {over}; n/a without DDP. A rank reports at most once a second, so a run that was stopped "
+        "may have done a few steps more than its ranks reported."
     )
 
 
@@ -152,8 +164,10 @@ def _stages(name: str, view: RunView) -> None:
     seconds = block_seconds(view.ranks)
     if not seconds:
         st.caption(
-            "No rank has measured its blocks yet. After its first step a bar a rank stands here, with the seconds of a "
-            "micro-batch in each of its blocks."
+            "The last start ended before a rank measured its blocks."
+            if view.state in ENDED
+            else "No rank has measured its blocks yet. After its first step a bar a rank stands here, with the seconds "
+            "of a micro-batch in each of its blocks."
         )
     else:
         known = [rank for rank in view.ranks if rank.rank in seconds]
@@ -193,25 +207,29 @@ def _parts(name: str, view: RunView) -> None:
         st.caption(
             "n/a: on a GPU work is handed over before it is done."
             if any(rank.device != "cpu" for rank in view.ranks)
-            else "No rank has told of a step yet. About a second after its first step a bar a rank stands here: its "
-            f"seconds by what they were for ({', '.join(PARTS)})."
+            else "The last start ended before a rank reported where the time of its steps went: it does so about a "
+            "second after its first step."
+            if view.state in ENDED
+            else "No rank has reported a step yet. About a second after its first step a bar a rank stands here: its "
+            f"seconds by what they were for ({', '.join(name for name, _ in PARTS.values())})."
         )
         return
     seconds = busy_seconds(known)
     slow = slowest(seconds)
     bars = stacked_bars(
         [name_rank(view, rank.rank, slow=rank.rank == slow) for rank in known],
-        [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step", "s", dark=widgets.is_dark(),
+        [{PARTS[part][0]: spent for part, spent in (rank.parts_s or {}).items() if part in PARTS} for rank in known],
+        dict(PARTS.values()), "s/step", "s", dark=widgets.is_dark(),
     )  # fmt: skip
     alt = "Seconds of a step in parts, by rank"
     widgets.chart(bars, "Time in parts", f"{name}.parts", key="run-parts", alt=alt)
-    if words := describe_slowest(seconds, f"a step in {describe_busy(known[0])}"):
+    if words := describe_slowest(seconds, f"per step in {describe_busy(known[0])}"):
         st.markdown(words)
     silent = ", ".join(f"rank {rank.rank}" for rank in view.ranks if not rank.parts_s)
     st.caption(
-        "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
-        "agreement is where ranks tell each other their losses, and so where a fast rank waits for a slow one."
-        + (f" No step since it told last: {silent}." if silent else "")
+        f"{describe_window(known)} Checkpoints and validation count here. Backward includes the gradient reduction; in "
+        "the loss all-gather ranks tell each other their losses: a fast rank waits there for a slow one."
+        + (f" No step reported yet: {silent}." if silent else "")
     )
 
 

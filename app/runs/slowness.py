@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchsplit_core.pictures.numbers import short
+from torchsplit_core.pictures.numbers import counted, exact, short
 from torchsplit_core.training.monitor import Rank, RunView
 
 WAITING = "waiting for stages"
@@ -16,7 +16,7 @@ NOTABLE = 1.1
 def busy_parts(rank: Rank) -> tuple[str, ...]:
     """The parts of a step in which a rank waits for no other.
 
-    A backward pass has the exchange of gradients, but in a pipeline, whose passes are timed without their waits.
+    A backward pass has the gradient reduction, but in a pipeline, whose passes are timed without their waits.
     """
     return ("data", "forward", "backward") if WAITING in (rank.parts_s or {}) else ("data", "forward")
 
@@ -48,6 +48,16 @@ def slowest(seconds: Mapping[int, float]) -> int | None:
         return None
     most = max(seconds, key=seconds.__getitem__)
     return most if seconds[most] >= NOTABLE * min(seconds.values()) > 0 else None
+
+
+def describe_window(ranks: Sequence[Rank]) -> str:
+    """The steps over which the seconds of these ranks are means, as a sentence."""
+    counts = {rank.averaged_steps for rank in ranks}
+    if (known := {count for count in counts if count}) != counts:
+        return "Means over the steps of about the last second before a rank's last report."
+    fewest, most = min(known), max(known)
+    steps = counted(most, "step") if fewest == most else f"{exact(fewest)} to {exact(most)} steps"
+    return f"Means over the last {steps} before a rank's last report."
 
 
 def describe_slowest(seconds: Mapping[int, float], what: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from app.format.badges import Colour
 from app.format.gpus import gpu_cells
 from app.format.html import table_html
+from app.runs.communication import communication_share
 from torchsplit_core.pictures.numbers import (
     UNKNOWN,
     counted,
@@ -77,7 +78,7 @@ def headline(view: RunView) -> str:
         parts = [
             format_source(launch.source),
             describe_choices(launch.strategy.choices),
-            f"{exact(launch.strategy.job.global_batch)} samples a step",
+            f"global batch size {exact(launch.strategy.job.global_batch)}",
             launch.strategy.job.precision,
         ]
     else:
@@ -109,11 +110,11 @@ def describe_validation(view: RunView) -> str:
 def describe_last_event(view: RunView) -> str:
     """How the run ended and what Resume does, else its last event, as markdown; "" before any event."""
     newest = view.checkpoints[-1].step if view.checkpoints else None
-    onward = (
-        f"goes on from the last checkpoint, of step {exact(newest)}."
-        if newest
-        else "begins again at step 1: no checkpoint is complete."
-    )
+    onward = "begins again at step 1: no checkpoint is complete."
+    if newest:
+        onward = f"goes on from the last checkpoint, of step {exact(newest)}."
+        if (lost := view.last_step - newest) > 0:
+            onward += f" {counted(lost, 'step')} since then {'is' if lost == 1 else 'are'} done again."
     resume = f" Resume {onward}" if view.launch else ""
     at = f"at step {exact(view.last_step)}" if view.last_step else "before the first step"
     match view.state:
@@ -145,7 +146,7 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
             "process": str(rank.pid),
             "peak memory": memory_size(rank.peak_bytes),
             "predicted": memory_size(wanted),
-            "communication": percent(rank.communication_share),
+            "communication": percent(communication_share(rank)),
         }
         for rank in view.ranks
     ]

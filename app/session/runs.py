@@ -25,6 +25,9 @@ from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
+SAMPLE, FILE = "A sample", "A file of yours"
+"""What a new run trains, as its form offers it."""
+
 
 def path_of(workspace: Workspace, name: str) -> Path:
     """The folder of a run of `RUN.known`."""
@@ -113,6 +116,15 @@ def start(
     jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
     RUN.choose(workspace, name)
     return name
+
+
+def wish_strategy(strategy: str, candidate: int, processes: int, precision: str) -> None:
+    """Let the form of a new run begin with a candidate (from 1) of a stored strategy, and a file of the user's."""
+    st.session_state["run-kind"] = FILE
+    st.session_state["run-strategy"] = strategy
+    st.session_state[f"run-candidate {strategy}"] = candidate
+    st.session_state["run-processes"] = processes
+    st.session_state["run-precision"] = precision
 
 
 def stop(workspace: Workspace, name: str, view: RunView) -> None:

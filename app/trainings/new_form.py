@@ -132,9 +132,9 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
         rows, num_rows="dynamic", hide_index=True, key=f"training-fleet {mark}", alt="Nodes of the fleet",
         column_order=("type", "nodes", "GPUs a node", "GB/s between nodes"),
         column_config={
-            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=50),
-            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=50, help="Of a node."),
-            "type": column.SelectboxColumn(options=options, required=True, width=92),
+            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=58),
+            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=58, help="Of a node."),
+            "type": column.SelectboxColumn(options=options, required=True, width=136),
             "GB/s between nodes": column.NumberColumn(min_value=0.0, help="Empty: the catalogue's."),
         },
     )  # fmt: skip
@@ -143,7 +143,9 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
 
 def job_inputs(now: TrainingJob, mark: str) -> TrainingJob:
     """Draw batch, precision and optimizer; return the job."""
-    batch = st.number_input("Sequences a step", 1, 2**20, now.global_batch, key=f"training-batch {mark}")
+    batch = st.number_input(
+        "Global batch size, sequences", 1, 2**20, now.global_batch, key=f"training-batch {mark}"
+    )
     left, right = st.columns(2)
     with left:
         precision = st.selectbox(

@@ -92,7 +92,11 @@ def _best(training: StoredTraining, outcome: StrategyOutcome) -> None:
     """Draw four figures of the best candidate, and its bottleneck."""
     best, gpus = outcome.candidates[0], has_gpus(training.request)
     cards = (
-        ("A step", short(best.seconds_per_step, "s"), f"90 %: {short(best.low_s)} to {short(best.high_s)} s"),
+        (
+            "Step time",
+            short(best.seconds_per_step, "s"),
+            f"90 %: {short(best.low_s)} to {short(best.high_s)} s",
+        ),
         ("Tokens a second", short(best.tokens_per_s), f"{short(best.samples_per_s)} sequences a second"),
         (
             "Of the peak",
@@ -110,7 +114,7 @@ def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:
     names = [label(place, candidate) for place, candidate in enumerate(outcome.candidates)]
     st.header("Where the time goes", anchor=False)
     times = [asdict(candidate.parts_s) for candidate in outcome.candidates]
-    bars = stacked_bars(names, times, TIME_PARTS, "s a step", "s", dark=dark)
+    bars = stacked_bars(names, times, TIME_PARTS, "s/step", "s", dark=dark)
     alt = "Seconds of each candidate in parts"
     widgets.chart(bars, "Time in parts", f"{training.name}.time", key="training-time", alt=alt)
     st.caption("d data, t tensor, p pipeline, c context, e experts, b sequences of a micro-batch.")
@@ -182,18 +186,22 @@ def _refused(training: StoredTraining, outcome: StrategyOutcome) -> None:
         )
 
 
-def _train_here(workspace: Workspace, training: StoredTraining, candidate: StrategyCandidate) -> None:
-    """Start a run of a sample at one press; of other models the form of a new run asks for the file."""
-    model = training.request.model
+def _train_here(
+    workspace: Workspace, training: StoredTraining, place: int, candidate: StrategyCandidate
+) -> None:
+    """Start a run of a sample at one press; of other models the form of a new run, which then has this strategy, asks
+    for the file."""
+    model, precision = training.request.model, training.request.training.precision
     source = model.source if isinstance(model, SourceSizes) else ""
-    if not source.startswith("sample:"):
-        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
-        return
     if st.button("Train by it on this machine", key="training-run", icon=":material/play_arrow:"):
-        with frame.fault_boundary():
-            strategy = run_strategy_of(candidate, precision=training.request.training.precision)
-            options = RunOptions(communication=communication_of(training.request, None))
-            navigation.go("Run", runs.start(workspace, source, strategy, options, None))
+        if not source.startswith("sample:"):
+            runs.wish_strategy(training.name, place + 1, candidate.devices, precision)
+            navigation.go("Runs")
+        else:
+            with frame.fault_boundary():
+                strategy = run_strategy_of(candidate, precision=precision)
+                options = RunOptions(communication=communication_of(training.request, None))
+                navigation.go("Run", runs.start(workspace, source, strategy, options, None))
 
 
 def _files(workspace: Workspace, training: StoredTraining, outcome: StrategyOutcome) -> None:
@@ -213,7 +221,7 @@ def _files(workspace: Workspace, training: StoredTraining, outcome: StrategyOutc
         on_this_machine, words = where_trained(training.request, outcome.candidates[place])
         st.caption(escape_markdown(words))
         if on_this_machine:
-            _train_here(workspace, training, outcome.candidates[place])
+            _train_here(workspace, training, place, outcome.candidates[place])
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(training.request), f"{stem}.strategy_request.json", "application/json",

@@ -65,7 +65,7 @@ def _frontier(training: StoredTraining, study: dict[str, Any]) -> None:
         )
         for place, entry in enumerate(study["frontier"])
     ]
-    _chart(dots, "GiB on the fullest device", "s a step", f"{training.name}.frontier", "frontier", shape="vh")
+    _chart(dots, "GiB on the fullest device", "s/step", f"{training.name}.frontier", "frontier", shape="vh")
     st.caption(
         f"{counted(len(dots), 'strategy', 'strategies')} that none beats in both; the fastest is marked."
     )
@@ -99,7 +99,7 @@ def _scaling(training: StoredTraining, study: dict[str, Any]) -> None:
         {
             "nodes": entry["nodes"],
             "devices": entry["devices"],
-            "s a step": short(entry["seconds"]),
+            "s/step": short(entry["seconds"]),
             "sequences/s": short(entry["samples_per_s"]),
             "of linear": percent(
                 entry["samples_per_s"] / first["samples_per_s"] / (entry["devices"] / first["devices"])

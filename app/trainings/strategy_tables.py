@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchsplit_core.pictures.numbers import counted, exact, percent, short
+from torchsplit_core.pictures.numbers import counted, percent, short
 from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
 from torchsplit_core.training.launch import most_processes
@@ -61,7 +61,7 @@ def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
             | {
                 "nodes": entry.type, "devices": entry.devices, "sequences": entry.sequences,
                 "of a device": entry.batch_per_device, "data": entry.data, "tensor": entry.tensor,
-                "stages": entry.stages, "s": exact(entry.seconds), "GiB": exact(entry.memory_gib),
+                "stages": entry.stages, "s": short(entry.seconds), "GiB": short(entry.memory_gib),
             }
         )  # fmt: skip
     return rows
@@ -91,8 +91,8 @@ def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
                         )
                     ),
                     "of a device": entry.batch_per_device,
-                    "s a micro-batch": exact(seconds),
-                    "GiB": exact(memory),
+                    "s a micro-batch": short(seconds),
+                    "GiB": short(memory),
                 }
             )  # fmt: skip
             first += layers
@@ -140,7 +140,7 @@ def describe_request(request: StrategyRequest) -> str:
         what = f"{model.layers} layers of width {model.hidden}"
     fleet = " + ".join(f"{entry.nodes} × {entry.gpus_per_node} {entry.type}" for entry in request.fleet)
     return (
-        f"{what} on {fleet}, {request.training.global_batch} sequences a step, {request.training.precision}"
+        f"{what} on {fleet}, global batch size {request.training.global_batch}, {request.training.precision}"
     )
 
 
@@ -179,20 +179,20 @@ def label(place: int, candidate: StrategyCandidate) -> str:
 
 
 def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
-    """A row per candidate with exact figures."""
+    """A row per candidate."""
     fastest = min(candidate.seconds_per_step for candidate in outcome.candidates)
     return [
         {
             "#": place + 1,
             "choice": describe_choice(candidate),
-            "s a step": exact(candidate.seconds_per_step),
+            "s/step": short(candidate.seconds_per_step),
             "90 % interval": f"{short(candidate.low_s)} to {short(candidate.high_s)}",
             "longer by": percent(candidate.seconds_per_step / fastest - 1)
             if candidate.seconds_per_step > fastest
             else "",
-            "tokens/s": exact(candidate.tokens_per_s),
+            "tokens/s": short(candidate.tokens_per_s),
             "of the peak": percent(candidate.mfu),
-            "GiB a device": exact(candidate.memory_gib.total),
+            "GiB a device": short(candidate.memory_gib.total),
             "not exportable": candidate.not_exportable or "",
         }
         for place, candidate in enumerate(outcome.candidates)
@@ -214,9 +214,9 @@ def changed_rows(changes: Sequence[dict[str, Any]], best_s: float) -> list[dict[
         {
             "choice": str(change["choice"]).replace("_", " "),
             "instead": str(change["value"]),
-            "s a step": exact(change["seconds"]),
+            "s/step": short(change["seconds"]),
             "longer by": percent(change["seconds"] / best_s - 1) if change["seconds"] else "",
-            "GiB a device": exact(change["memory_gib"]),
+            "GiB a device": short(change["memory_gib"]),
             "why not": change["why_not"],
         }
         for change in ordered

@@ -93,7 +93,7 @@ def test_what_is_found_runs_and_a_refusal_leaves_the_outcome(tmp_path, capsys):
     outcome = read_file(out)[1]
     assert all(entry.not_exportable is None for entry in outcome.candidates)
     (not_run,) = [entry for entry in outcome.refused if entry.reason == "does not run yet"]
-    assert not_run.nearest is not None and not_run.nearest.endswith(" s a step")
+    assert not_run.nearest is not None and not_run.nearest.endswith(" s/step")
     refused, other = tmp_path / "refused.py", tmp_path / "other.json"
     # Copies on unlike nodes, which a run trains and no file does, are the fastest.
     sizes = {"layers": 12, "hidden": 1024, "heads": 16, "kv_heads": 16, "ffn": 4096, "sequence": 1024}

@@ -287,7 +287,7 @@ def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
         for candidate in every_choice
         if not runs(candidate, request, "train") or not runs(candidate, request, "export")
     )
-    assert not_run.nearest == f"{describe_choices(best.choices)}: {best.seconds_per_step:.4g} s a step"
+    assert not_run.nearest == f"{describe_choices(best.choices)}: {best.seconds_per_step:.3g} s/step"
     assert not_run.count > 100
 
 

@@ -101,6 +101,7 @@ def test_a_rank_that_says_its_end_without_a_new_step_keeps_where_its_time_went(
     told = json.loads(rank.path.read_text())
     assert told["ended"] and told["parts_s"] == before and before["forward"] > 0
     rank.record_phase("backward")
+    assert told["averaged_steps"] == 1
     rank.end_step(2)
     assert [*json.loads(rank.path.read_text())["parts_s"]] == ["backward"], "of the steps since alone"
 
@@ -124,7 +125,7 @@ def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     assert (
         view.state == "stopped"
         and not view.alive
-        and "SIGTERM" in view.words
+        and "was stopped on request after step" in view.words
         and is_requested(folder, "stop")
     )
     launch = read_launch(folder)

@@ -18,7 +18,7 @@ from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.training.attempts.agent_environment import agent_log, agent_variables, restored_signals
 from torchsplit_core.training.attempts.hang_detection import Hang, HangMonitor, end_hung_ranks
 from torchsplit_core.training.fitted_strategy import fit_to_world_size, fit_to_world_sizes
-from torchsplit_core.training.monitor.control_files import stop_on_request
+from torchsplit_core.training.monitor.control_files import is_requested, stop_on_request
 from torchsplit_core.training.monitor.exporters import export_metrics
 from torchsplit_core.training.monitor.gpu_sampler import sample_gpus
 from torchsplit_core.training.monitor.launch_record import LaunchRecord
@@ -312,9 +312,8 @@ def _run_attempt(
         except (RendezvousError, DistError) as error:
             return RankFailure(None, f"lost the others ({type(error).__name__})", remote=True)
         except SignalException as stop:
-            run.log_event(
-                "stopped", f"node {run.node} was stopped by {stop.sigval.name} after step {_last_step(run)}"
-            )
+            by = "on request" if is_requested(run.path, "stop") else f"by {stop.sigval.name}"
+            run.log_event("stopped", f"node {run.node} was stopped {by} after step {_last_step(run)}")
             raise KeyboardInterrupt from stop
     return RankFailure(None, "ended without a message")
 

@@ -6,8 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from app.runs.communication import candidate_rows, transfer_rows
+from app.runs.communication import KINDS, candidate_rows, transfer_rows
+from app.runs.panels import PARTS
 from tests.app.runs.test_comparison import by_name
+from tests.app.runs.test_rank_times import chart
 from tests.app.runs.test_runs_page import kept, opened, table
 from tests.support.app.page import field, press, said
 from tests.support.training.folders import left_folder
@@ -34,13 +36,13 @@ RECORD = ExchangeRecord(
     before_s=0.2,
     after_s=0.1,
 )
-KINDS = {"all_reduce_exposed": 0.03, "all_reduce_overlapped": 0.05, "agreement": 0.01}
+SECONDS = {"all_reduce_exposed": 0.03, "all_reduce_overlapped": 0.05, "agreement": 0.01}
 
 
 def with_kinds(run: Path) -> None:
     for rank in range(2):
         file = run / "watch" / f"rank-{rank}.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "communication_s": KINDS}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), "communication_s": SECONDS}))
 
 
 def test_the_rows_have_the_fastest_the_runs_own_and_the_default() -> None:
@@ -61,6 +63,17 @@ def test_the_page_says_what_was_chosen_and_what_it_brought(workspace) -> None:
     test = opened(workspace, "diamond-1")
     assert "Communication" in [header.value for header in test.header]
     text = said(test)
+    # 0.03 s of 0.05 s forward and 0.1 s backward: the same seconds as in the charts, which draw them in one colour.
+    assert list(table(test, "communication")["communication"]) == ["20\u202f%"] * 2
+    assert "over the same steps as in the charts below" in text
+    colours = [
+        next(bar["marker"]["color"] for bar in chart(test, part) if bar["name"] == "loss all-gather")
+        for part in ("forward", "all-reduce, exposed")
+    ]
+    assert colours[0] == colours[1]
+    assert not {colour for _, colour in KINDS.values()} & {
+        colour for part, (_, colour) in PARTS.items() if part != "agreement"
+    }
     assert "0.3 s by DDP" in text and "2 times as fast" in text and "went back" not in text
     assert "the run's" in list(table(test, "predicted step")["role"])
     assert list(table(test, "took")["took"]) == ["0.001\u202fs", "0.004\u202fs"]
@@ -72,17 +85,17 @@ def test_the_page_says_what_was_chosen_and_what_it_brought(workspace) -> None:
 
 def test_two_runs_side_by_side_tell_their_exchanges_where_either_knows_it(tmp_path: Path) -> None:
     first, second = left_folder(tmp_path / "a").path, left_folder(tmp_path / "b").path
-    assert "exchange of gradients" not in by_name(RunReader(first).view(), RunReader(second).view())
+    assert "gradient reduction" not in by_name(RunReader(first).view(), RunReader(second).view())
     save_exchange(first, RECORD)
     with_kinds(second)
     rows = by_name(RunReader(first).view(), RunReader(second).view())
-    assert rows["exchange of gradients"] == ("a plain all-reduce in buckets of 1 MiB", "n/a", "n/a")
-    assert rows["s a step waiting for gradients"] == ("n/a", "0.03", "n/a")
+    assert rows["gradient reduction"] == ("a plain all-reduce in buckets of 1 MiB", "n/a", "n/a")
+    assert rows["s/step waiting for the gradient reduction"] == ("n/a", "0.03", "n/a")
 
 
 def test_the_exchange_of_the_form_reaches_the_run_and_its_stored_job(page, workspace, started) -> None:
     test = page("runs", workspace)
-    field(test, "selectbox", "Exchange of gradients").select("Chosen, may round to bf16").run()
+    field(test, "selectbox", "Gradient reduction").select("Chosen, may round to bf16").run()
     press(test, "Start the run")
     ((_, parameters),) = started
     assert parameters.options.communication == CommunicationRequest(("bf16",))

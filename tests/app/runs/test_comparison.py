@@ -59,11 +59,11 @@ def test_what_differs_is_told_as_a_share_of_the_first(view, tmp_path):
     rows = by_name(view, second)
     assert rows["strategy"][2] == rows["state"][2] == "differs" and rows["model"][2] == ""
     assert rows["precision"] == ("fp32", "bf16", "differs")
-    assert rows["samples a step"] == ("8", "10", f"+25{THIN}%")
+    assert rows["global batch size"] == ("8", "10", f"+25{THIN}%")
     assert rows["loss at step 4"] == ("0.5", "0.75", f"+50{THIN}%")
     assert rows["held-out accuracy"] == ("n/a", "0.9", "n/a")
     assert rows["samples/s"] == ("40", "28.6", f"−28.6{THIN}%")
-    assert rows["s a step, median of the last steps"] == ("0.2", "0.3", f"+50{THIN}%")
+    assert rows["s/step, median of the last steps"] == ("0.2", "0.3", f"+50{THIN}%")
     assert rows["peak memory of a rank"] == (f"768{THIN}MiB", f"1{THIN}GiB", f"+33.3{THIN}%")
     assert rows["restarts"] == ("1", "2", f"+100{THIN}%")
 
@@ -73,7 +73,7 @@ def test_what_is_not_known_is_never_a_zero(view):
     rows = by_name(view, begun)
     assert rows["loss at the last common step"] == ("n/a", "n/a", "n/a")
     for name in (
-        "model", "strategy", "precision", "samples a step", "samples/s", "s a step, median of the last steps",
+        "model", "strategy", "precision", "global batch size", "samples/s", "s/step, median of the last steps",
         "peak memory of a rank", "restarts",
     ):  # fmt: skip
         assert rows[name][1:] == ("n/a", "n/a"), name

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app.runs.slowness import slowest
 from tests.app.runs.test_runs_page import kept, opened
 from tests.support.app.page import said
+from torchsplit_core.training import RunFolder
 from torchsplit_core.workspace.store import Workspace
 
 PASSES = {"data": 0.01, "forward": 0.05, "backward": 0.1, "agreement": 0.02, "optimizer": 0.02}
@@ -51,7 +52,7 @@ def test_a_slow_data_rank_is_named_by_what_it_does_without_waiting(workspace):
     # The fast rank waits for the slow one in its backward pass: that does not make it slow.
     ranks_say(path, {"parts_s": PASSES | {"backward": 0.4}}, {"parts_s": PASSES | {"forward": 0.29}})
     test = opened(workspace, "diamond-1")
-    assert "Rank 1 is slowest: 0.3 s a step in data and forward, 5 times the fastest." in said(test)
+    assert "Rank 1 is slowest: 0.3 s per step in data and forward, 5 times the fastest." in said(test)
     bars = {trace["name"]: trace for trace in chart(test, "forward")}
     assert bars["forward"]["y"] == ["rank 0", "rank 1, slowest"] and bars["forward"]["x"] == [0.05, 0.29]
     ranks_say(path, {"parts_s": PASSES}, {"parts_s": PASSES | {"forward": 0.051}})
@@ -75,18 +76,40 @@ def test_a_pipeline_shows_the_time_of_each_stage_and_what_it_waited(workspace):
     assert (second["text"], second["x"]) == (["blocks.1"], [0.5])
     words = said(test)
     assert "Rank 1 is slowest: 1.5 s a micro-batch, 2 times the fastest." in words
-    assert "Rank 1 is slowest: 0.36 s a step in data, forward and backward, 2.25 times" in words
+    assert "Rank 1 is slowest: 0.36 s per step in data, forward and backward, 2.25 times" in words
 
 
 def test_before_the_first_step_the_page_says_what_will_come(workspace):
     path = pipeline(workspace)
     ranks_say(path, {"parts_s": None}, {"parts_s": None})
+    with RunFolder(path).exclusive(resume=True):
+        RunFolder(path).log_event("resumed", "goes on after step 4 with 2 processes", 0)
+        words = said(opened(workspace, "llama-1"))
+        assert "No rank has measured its blocks yet. After its first step a bar a rank stands here" in words
+        assert "No rank has reported a step yet. About a second after its first step a bar a rank" in words
+    # The same run, ended within the second.
     words = said(opened(workspace, "llama-1"))
-    assert "No rank has measured its blocks yet. After its first step a bar a rank stands here" in words
-    assert "No rank has told of a step yet. About a second after its first step a bar a rank" in words
+    assert "The last start ended before a rank measured its blocks." in words
+    assert "The last start ended before a rank reported where the time of its steps went" in words
+    assert "stands here" not in words
     ranks_say(path, {"device": "cuda:0"}, {"device": "cuda:1"})
     words = said(opened(workspace, "llama-1"))
     assert "n/a: on a GPU work is handed over before it is done." in words
+
+
+def test_the_figures_of_a_rank_say_over_which_steps_they_are(workspace):
+    path = kept(workspace, "diamond-1")
+    ranks_say(path, {"averaged_steps": 12}, {"averaged_steps": 14})
+    words = said(opened(workspace, "diamond-1"))
+    assert (
+        "Means over the last 12 to 14 steps before a rank's last report. Checkpoints and validation" in words
+    )
+    assert (
+        "mean of the last 6 steps, checkpoints and validation not counted; 0.25 s predicted"
+        in words.replace("\u202f", " ")
+    )
+    ranks_say(path, {"averaged_steps": 12}, {"averaged_steps": None})
+    assert "Means over the steps of about the last second before" in said(opened(workspace, "diamond-1"))
 
 
 def test_a_rank_is_slow_only_beside_another_whose_time_is_known():

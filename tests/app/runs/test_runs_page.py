@@ -82,6 +82,14 @@ def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
     assert run_paths(workspace) == {"diamond-1": workspace.runs / "diamond-1"}
 
 
+def test_the_sample_with_real_data_begins_with_steps_in_which_it_learns(page, workspace, started):
+    test = page("runs", workspace)
+    assert field(test, "number_input", "Steps").value == 40
+    field(test, "selectbox", "Sample").select("digits").run()
+    press(test, "Start the run")
+    assert started[0][1].options.steps == 200
+
+
 def test_what_is_not_run_is_said_before_it_starts(page, workspace, started):
     test = page("runs", workspace)
     field(test, "number_input", "Processes").set_value(9).run()
@@ -208,8 +216,8 @@ def test_a_run_is_shown_whole(workspace):
     }
     assert "data 2" in words and "0.25" in words
     figures = {element.label: element.value for element in test.metric}
-    assert figures["Step"] == "6" and figures["Samples a second"] == "40"
-    assert figures["A step"].startswith("0.2")
+    assert figures["Step"] == "6" and figures["Samples/s"] == "40"
+    assert figures["Step time"].startswith("0.2")
     ranks = table(test, "predicted")
     assert list(ranks["state"]) == ["done at step 6"] * 2
     assert list(ranks["peak memory"]) == ["768\u202fMiB"] * 2
@@ -247,7 +255,7 @@ def test_a_run_is_gone_on_with(workspace, started):
     test = opened(workspace, "diamond-1")
     words = said(test)
     assert "[interrupted]" in words and "**Interrupted at step 5:** it ended without a message" in words
-    assert "Resume goes on from the last checkpoint, of step 4." in words
+    assert "Resume goes on from the last checkpoint, of step 4. 1 step since then is done again." in words
     press(test, "Resume")
     assert started == [(TRAIN_ON, TrainOnParameters("diamond-1", 9))]
 
@@ -265,15 +273,16 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(workspace):
         ]
         press(test, "Checkpoint now")
         assert is_requested(path, "checkpoint") and not is_requested(path, "stop")
+        assert "Takes no checkpoint: Resume does the steps since" in button(test, "Stop the run").help
         press(test, "Stop the run")
         assert is_requested(path, "stop")
 
 
 def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
-    RunFolder(path).log_event("stopped", "node here was stopped by SIGTERM after step 5")
+    RunFolder(path).log_event("stopped", "node here was stopped on request after step 5")
     words = said(opened(workspace, "diamond-1"))
-    assert "**Stopped at step 5.** Resume goes on from the last checkpoint, of step 4." in words
+    assert "**Stopped at step 5.** Resume goes on from the last checkpoint, of step 4. 1 step since" in words
     RunFolder(path).log_event("stopped", "the data: has no samples. Give at least one.", 1)
     shutil.rmtree(path / "checkpoints" / "step-00000004")
     words = said(opened(workspace, "diamond-1"))

@@ -58,10 +58,6 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
     return workspace.get("strategy", name)
 
 
-def offered_links(opened: AppTest) -> set[str]:
-    return {element.proto.label for element in opened.get("page_link")}
-
-
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
     opened = page("trainings", workspace)
     assert "Begin with an example" in said(opened) and "How wrong it was" in said(opened)
@@ -149,12 +145,31 @@ def test_a_strategy_says_where_it_runs_and_is_offered_here_where_its_devices_fit
     assert best.devices == 4
     opened = page("training", workspace)
     assert "torchsplit train runs it, on 4 processes." in said(opened)
-    assert "Train by it on this machine" in offered_links(opened)
+    assert "Train by it on this machine" in {element.label for element in opened.button}
     wide = replace(SMALL, fleet=(StrategyNodes(4, 2, "A100-80GB"),))
     found(workspace, "small", wide)
     opened = page("training", workspace)
     assert "it takes 8 devices, and this machine takes 4 processes" in said(opened)
-    assert "Train by it on this machine" not in offered_links(opened)
+    assert "Train by it on this machine" not in {element.label for element in opened.button}
+
+
+def test_the_form_of_a_run_begins_with_the_strategy_that_was_to_be_trained_by(page, workspace, monkeypatch):
+    went = []
+    monkeypatch.setattr("app.shell.navigation.go", lambda title, name=None: went.append((title, name)))
+    monkeypatch.setattr("app.trainings.page.where_trained", lambda request, candidate: (True, "here"))
+    second = found(workspace, "small", SMALL).candidates[1]
+    opened = page("training", workspace)
+    field(opened, "selectbox", "Strategy").select_index(1).run()
+    press(opened, "Train by it on this machine")
+    assert went == [("Runs", None)]
+    form = page("runs", workspace)
+    for key in ("run-kind", "run-strategy", "run-candidate small", "run-processes", "run-precision"):
+        form.session_state[key] = opened.session_state[key]
+    form.run()
+    assert form.radio(key="run-kind").value == "A file of yours"
+    chosen = [field(form, "selectbox", label).value for label in ("Strategy", "Candidate", "Precision")]
+    assert chosen == ["small", 2, SMALL.training.precision]
+    assert field(form, "number_input", "Processes").value == second.devices
 
 
 def test_a_strategy_of_a_sample_is_trained_by_at_one_press(page, workspace, started, monkeypatch):

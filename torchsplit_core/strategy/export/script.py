@@ -152,7 +152,7 @@ class _Script:
         fitted = "\n".join(wrap(summary, LINE_WIDTH - 3))
         return (
             f'"""{fitted}\n\n'
-            f"Reckoned {candidate.seconds_per_step:.4g} s a step and {candidate.memory_gib.total:.3g} "
+            f"Reckoned {candidate.seconds_per_step:.3g} s/step and {candidate.memory_gib.total:.3g} "
             f"GiB on the fullest device "
             f"({candidate.basis}, untested on hardware).\n"
             "Written by TorchSplit; it is yours to edit: data, loss and learning rate are placeholders.\n\n"

@@ -70,7 +70,7 @@ def refusals_of(refused_by_reason: Mapping[str, RefusedChoices]) -> tuple[Strate
 
 def _refusal(reason: str, refused: RefusedChoices) -> StrategyRefusal:
     if reason == NOT_RUN and refused.closest is not None:
-        nearest = f"{describe_choices(refused.closest)}: {refused.fastest_s:.4g} s a step"
+        nearest = f"{describe_choices(refused.closest)}: {refused.fastest_s:.3g} s/step"
         return StrategyRefusal(reason, refused.count, nearest)
     if reason not in (MEMORY, HOST_MEMORY) or refused.closest is None:
         return StrategyRefusal(reason, refused.count)
@@ -83,7 +83,7 @@ def _refusal(reason: str, refused: RefusedChoices) -> StrategyRefusal:
 def describe_best(best: list[tuple[ParallelConfig, StepEstimate]], devices: int, used: int) -> str:
     """The best choice, how much slower the runner-up is, and how many devices stay idle."""
     (choices, step), *others = best
-    message = f"{describe_choices(choices)}: {step.seconds:.4g} s a step"
+    message = f"{describe_choices(choices)}: {step.seconds:.3g} s/step"
     if others:
         loss = others[0][1].seconds / step.seconds - 1
         message += f"; the runner-up ({describe_choices(others[0][0])}) {describe_slowdown(loss)}"

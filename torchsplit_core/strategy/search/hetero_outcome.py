@@ -158,7 +158,7 @@ def _message(described: Sequence[Described], entries: Sequence[EntryResult], bou
     """The best candidate, its bound if it is not proven, the runner-up, and why an entry is left out."""
     (best, words), *others = described
     message = f"{words[0].upper()}{words[1:]}" if best.across else words
-    message += f": {best.seconds_per_step:.4g} s a step"
+    message += f": {best.seconds_per_step:.3g} s/step"
     if bound_s is not None:
         message += f", none shorter than {bound_s:.4g} s"
     if others:

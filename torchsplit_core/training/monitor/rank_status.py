@@ -39,6 +39,7 @@ class RankReporter:
         self._parts: dict[str, float] = defaultdict(float)
         self._communication: dict[str, float] = defaultdict(float)
         self._published_communication_s: dict[str, float] = {}
+        self._published_steps = 0
         self._before_step: dict[str, float] = {}
         self._published_parts_s: dict[str, float] = {}
         self._steps, self._since = 0, time.perf_counter()
@@ -97,10 +98,12 @@ class RankReporter:
             self._published_communication_s = {
                 kind: spent / self._steps for kind, spent in self._communication.items()
             }
+            self._published_steps = self._steps
         if self._published_communication_s:
             record["communication_s"] = self._published_communication_s
         if self._published_parts_s:
             record["parts_s"] = self._published_parts_s
+            record["averaged_steps"] = self._published_steps
         if (share := communication_share(self.model)) is not None:
             record["communication_share"] = share
         if self.blocks_s:

@@ -166,7 +166,7 @@ def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
 
 def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: datetime) -> Rank:
     parts, share = record.get("parts_s"), record.get("communication_share")
-    communication = record.get("communication_s")
+    communication, steps = record.get("communication_s"), record.get("averaged_steps")
     number, reported_at = int(record["rank"]), _time(record["time"])
     lost = next(
         (event for event in reversed(events) if event.rank == number and event.kind == "rank_lost"), None
@@ -177,7 +177,7 @@ def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: da
     elif lost is not None and lost.time >= reported_at:
         words = f"lost: {lost.words}"
     elif state in ("finished", "stopped", "broken off"):
-        words = f"ended, last heard of at step {record['step']}"
+        words = f"ended, last report at step {record['step']}"
     elif (now - reported_at).total_seconds() > SILENT_S:
         words = f"silent for {(now - reported_at).total_seconds():.0f} s, at step {record['step']}"
     return Rank(
@@ -187,6 +187,7 @@ def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: da
         None if share is None else float(share),
         {str(name): None if spent is None else float(spent) for name, spent in record.get("blocks_s", {}).items()},
         {str(kind): float(spent) for kind, spent in communication.items()} if communication else None,
+        None if steps is None else int(steps),
     )  # fmt: skip
 
 

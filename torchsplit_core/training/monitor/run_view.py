@@ -65,6 +65,7 @@ class Rank:
     `parts_s`: seconds of a step by phase, None if they are not known; `peak_bytes`: peak memory of its GPU's tensors,
     or of the process on a CPU. `blocks_s`: for a pipeline, the seconds of a micro-batch in each of its blocks, None if
     they are not known. `communication_s`: seconds of a step by kind of communication, None if they are not known.
+    `averaged_steps`: over how many steps up to `step` the seconds are means, None if that is not known.
     """
 
     rank: int
@@ -79,6 +80,7 @@ class Rank:
     communication_share: float | None
     blocks_s: Mapping[str, float | None] = field(default_factory=dict)
     communication_s: Mapping[str, float] | None = None
+    averaged_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
