@@ -169,6 +169,6 @@ def measured_against_estimated(rows: Sequence[StepAccuracy], *, dark: bool) -> g
     apply_layout(figure, theme, height=420, key="judged")
     figure.update_layout(
         xaxis=log_axis("measured, s/step", theme, ends),
-        yaxis=log_axis("estimated, s/step", theme, [row.estimated for row in rows]),
+        yaxis=log_axis("estimated, s/step", theme, [*ends, *(row.estimated for row in rows)]),
     )
     return figure

@@ -7,7 +7,8 @@ import hashlib
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import PurePath
+from typing import Any, NamedTuple, NoReturn
 
 import streamlit as st
 
@@ -15,7 +16,7 @@ from app.session import dropped_files
 from app.session import trust as session_trust
 from app.session.result_kind import MODEL
 from app.session.uploads import refuse_untrusted
-from app.shell import frame, navigation, result_location
+from app.shell import frame, job_panel, navigation, result_location
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
@@ -32,6 +33,12 @@ _FOLLOWED = "followed job"
 _WAIT_S, _LOOK_S = 3.0, 0.05
 LAYERS = ("nn.", "torch.nn.")
 """A base class that begins so, as it is written, or ends in Module, is one of torch's layers."""
+PICKLED = (".pt", ".pth", ".ckpt", ".bin", ".pkl")
+"""Endings of files that torch.save or pickle wrote."""
+ZIP = b"PK\x03\x04"
+PT2_REMEDY = (
+    "Save the model by torch.export.save(torch.export.export(model, inputs), 'NAME.pt2') and drop that file."
+)
 MOST_SOURCE_BYTES = 512 * 2**10
 """A larger Python file is not searched for names: its syntax tree takes some hundred bytes for each of its bytes."""
 
@@ -43,7 +50,7 @@ def import_dropped(workspace: Workspace) -> None:
     """
     file = st.session_state.get(UPLOAD)
     taken: set[str] = st.session_state.setdefault(_TAKEN, set())
-    if file is not None and file.file_id not in taken and not file.name.endswith(".py"):
+    if file is not None and file.file_id not in taken and file.name.endswith((".pt2", ".json")):
         taken.add(file.file_id)
         with frame.fault_boundary():
             if file.name.endswith(".json"):
@@ -58,7 +65,8 @@ def render(workspace: Workspace) -> None:
     if session_trust.is_refused():
         st.warning(session_trust.REFUSED)
     label = "A .pt2 file of torch.export, a .py file with a SplitClient, or a graph file (.graph.json)"
-    file = st.file_uploader(label, type=["pt2", "py", "json"], key=UPLOAD)
+    # Other files are refused by `_refuse`, which says what to do instead.
+    file = st.file_uploader(label, key=UPLOAD)
     st.caption(
         "A .pt2 file is read as soon as you drop it, and never executed: its figures are estimated. To measure it, "
         "trust the file beside the model in the list."
@@ -66,9 +74,11 @@ def render(workspace: Workspace) -> None:
     failed = _failed_job(workspace)
     if failed is not None:
         _render_failure(workspace, failed)
-    if file is None or not file.name.endswith(".py"):
+    if file is None or file.name.endswith((".pt2", ".json")):
         return
     with frame.fault_boundary():
+        if not file.name.endswith(".py"):
+            _refuse(file.name)
         offered = client_names(file.name, file.getvalue())
         if offered.searched and not offered.clients:
             text = f"No class in {file.name} is a client: none has get_model(). Add one like this to the file and "
@@ -92,12 +102,26 @@ def render(workspace: Workspace) -> None:
                 st.rerun()
 
 
+def _refuse(file: str) -> NoReturn:
+    """Raise the InputFault for a file by whose name no model is read; its content is not looked at."""
+    ending = PurePath(file).suffix
+    if ending in PICKLED:
+        problem = f"ends in {ending}, as pickles of torch.save do: a pickle can run code when it is read, so none is"
+        remedy = f"{PT2_REMEDY} Or drop the .py file that builds the model."
+    else:
+        problem = (
+            f"ends in {quoted(ending)}, which no model file has" if ending else "has a name without an ending"
+        )
+        remedy = "Drop a .pt2 file of torch.export, a .py file with a SplitClient, or a .graph.json file."
+    raise InputFault(file, problem, remedy)
+
+
 def _render_failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
     """Why the job on the file failed, and a button that tries again."""
     with st.container(horizontal=True, vertical_alignment="center", key="upload-failed"):
         st.error(escape_markdown(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
         about = "The same work on the same file, with the same name."
-        if st.button("Try again", key="upload-again", help=about):
+        if not job_panel.is_of_content(failed) and st.button("Try again", key="upload-again", help=about):
             with frame.fault_boundary():
                 file = st.session_state[UPLOAD]
                 begun = jobs.resume(workspace, failed.id)
@@ -140,6 +164,8 @@ def start(
     trust = trust and not session_trust.is_refused()
     if not data:
         raise InputFault(file, "is empty", "Choose another file.")
+    if not python and not data.startswith(ZIP):
+        raise InputFault(file, "does not begin as the zip archive that a .pt2 file is", PT2_REMEDY)
     refuse_untrusted(file, trust)
     if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
         problem = f"cannot define {quoted(entry)}, which is no name in Python"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 
 import streamlit as st
 
 from app.format.badges import Colour
+from app.models.cuts.form import describe_job
 from app.overview import job_spans
 from app.shell import job_panel, navigation, result_location, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
+from torchsplit_core.jobs.job_kinds import PARTITION, from_stored
 from torchsplit_core.pictures.numbers import duration, escape_markdown
+from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
 COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}
@@ -44,7 +48,8 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{escape_markdown(status.title)}**", width="content")
         widgets.badge(status.state, COLOURS[status.state])
-        st.caption(format_when(status, record.created if record else None))
+        when = format_when(status, record.created if record else None)
+        st.caption(escape_markdown(" · ".join(filter(None, (describe_settings(record), when)))))
         place = result_location.location_of(record) if record else None
         if place is not None and status.state == "done":
             navigation.link(place[0], "Open the result", place[1])
@@ -63,6 +68,15 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
     if timeline.open:
         with timeline:
             job_spans.render(workspace, status)
+
+
+def describe_settings(record: JobRecord | None) -> str:
+    """What tells jobs of one title apart: of cuts what was asked; "" of others, and where damage hides it."""
+    if record is None or record.name != PARTITION:
+        return ""
+    with contextlib.suppress(InputFault):
+        return describe_job(from_stored(PARTITION, record.parameters))
+    return ""
 
 
 def format_when(status: JobStatus, begun: float | None) -> str:

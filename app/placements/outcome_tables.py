@@ -236,8 +236,8 @@ def _layers(first: int, last: int) -> str:
 
 def _list(value: float | tuple[float, ...]) -> str:
     if not isinstance(value, tuple):
-        return exact(value)
-    return exact(value[0]) if value and len(set(value)) == 1 else ", ".join(map(exact, value))
+        return short(value)
+    return short(value[0]) if value and len(set(value)) == 1 else ", ".join(map(short, value))
 
 
 def headline(outcome: PlacementOutcome) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import streamlit as st
@@ -68,7 +69,17 @@ def render(
         about = "Restores request and plan at once; the present state remains as a version."
         if st.button("Restore", key="version-restore", disabled=barred, help=about):
             _restore(workspace, name, request, chosen)
-    if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
+    # A version is stored before its plan is explained.
+    plans = [planned and replace(planned, explanation=None) for planned in (outcome, plan)]
+    if version_request == request and plans[0] == plans[1]:
+        only = "This is the only version" if len(versions) == 1 else f"v{chosen.number} is what stands now"
+        remedy = (
+            "Keep a changed draft, which makes another one"
+            if len(versions) == 1
+            else "Choose another version"
+        )
+        st.info(f"{only}: there is nothing to compare it with. {remedy}.")
+    elif outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
         titles = (f"v{chosen.number}", "now")
         compare.side_by_side(workspace, titles, (version_request, request), (outcome, plan))
 

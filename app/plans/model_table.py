@@ -175,7 +175,7 @@ def _runs_as(model: PlannedModel) -> str:
 
 
 def _interval(model: PlannedModel, bounded: Collection[str]) -> str:
-    text = f"{exact(model.low_rps)} to {exact(model.high_rps)}" if model.name in bounded else "n/a"
+    text = f"{short(model.low_rps)} to {short(model.high_rps)}" if model.name in bounded else "n/a"
     return f'<td class="n">{text}</td>'
 
 

@@ -57,7 +57,7 @@ def render(workspace: Workspace, name: str, known: Sequence[str]) -> None:
     if len(known) > 1:
         result_list.render_switch(workspace, SCENARIO, name, known)
     else:
-        st.markdown(f"Scenario **{escape_markdown(name)}**", width="content")
+        st.markdown(f"**{escape_markdown(name)}**", width="content")
     if st.button("Present", icon=":material/slideshow:", key="present", help="The map on the whole window."):
         navigation.go("Present", name)
     # A menu for each scenario: an open menu must not stay open for the next one, its Delete under the mouse.

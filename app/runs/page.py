@@ -44,7 +44,10 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
         if went_on and not working and not (view is not None and view.alive):
             st.rerun(scope="app")
         if not working and (fault := runs.fault(workspace, name)):
-            st.error(escape_markdown(fault))
+            if fault == jobs.STOPPED_TEXT and is_requested(runs.path_of(workspace, name), "stop"):
+                st.info("It was stopped while its processes started.")
+            else:
+                st.error(escape_markdown(fault))
         if view is None:
             st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return

@@ -15,7 +15,7 @@ from app.session import trust
 from app.shell import navigation, result_location
 from torchsplit_core import jobs
 from torchsplit_core.isolation.trust_policy import requests_trust
-from torchsplit_core.jobs.job_kinds import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
+from torchsplit_core.jobs.job_kinds import JOBS, TRACE, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
 from torchsplit_core.pictures.numbers import THIN, duration, escape_markdown
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import JobRecord, Workspace
@@ -174,7 +174,7 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
 def render_retry(workspace: Workspace, status: jobs.JobStatus) -> None:
     """Draw the button that starts the job again with the same parameters; a resumable kind continues."""
     kind = kind_of(status)
-    if status.name in _ELSEWHERE or kind is _UNKNOWN:
+    if status.name in _ELSEWHERE or kind is _UNKNOWN or is_of_content(status):
         return
     record = next(candidate for candidate in workspace.job_records() if candidate.id == status.id)
     # A new start would drop the trust, and so estimate a model that the user wanted measured.
@@ -192,6 +192,12 @@ def render_retry(workspace: Workspace, status: jobs.JobStatus) -> None:
             st.error(escape_markdown(str(fault)))
         else:
             st.rerun()
+
+
+def is_of_content(status: jobs.JobStatus) -> bool:
+    """Whether the job read a .pt2 file and its content was at fault, which it would be again."""
+    source = status.title.partition(" ")[2]
+    return status.name == TRACE and source.endswith(".pt2") and (status.fault or "").startswith(f"{source}: ")
 
 
 def _help(record: JobRecord, *, barred: bool, resumable: bool) -> str:

@@ -17,7 +17,7 @@ from torchsplit_core.pictures.numbers import percent
 
 LICENCES = (
     "Rows of mosaicml/llm-foundry and NVIDIA/dgxc-benchmarking (Apache-2.0), pytorch/torchtitan and NVIDIA/Megatron-LM "
-    "(BSD-3-Clause); the table has each row's source. Written by `python -m benchmarks.training_estimates --write`."
+    "(BSD-3-Clause); the table has each row's source."
 )
 
 

@@ -132,9 +132,9 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
         rows, num_rows="dynamic", hide_index=True, key=f"training-fleet {mark}", alt="Nodes of the fleet",
         column_order=("type", "nodes", "GPUs a node", "GB/s between nodes"),
         column_config={
-            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=58),
-            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=58, help="Of a node."),
-            "type": column.SelectboxColumn(options=options, required=True, width=136),
+            "nodes": column.NumberColumn(min_value=1, step=1, required=True, width=72),
+            "GPUs a node": column.NumberColumn("GPUs", min_value=1, step=1, required=True, width=76, help="Of a node."),
+            "type": column.SelectboxColumn(options=options, required=True, width=124),
             "GB/s between nodes": column.NumberColumn(min_value=0.0, help="Empty: the catalogue's."),
         },
     )  # fmt: skip

@@ -54,7 +54,7 @@ def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None
     training: StoredTraining = TRAINING.load(workspace, name)
     st.caption(escape_markdown(describe_request(training.request)))
     with frame.picture_beside("training"):
-        left, right = st.columns([26, 74], gap="medium")
+        left, right = st.columns([31, 69], gap="medium")
     with left:
         form.render(workspace, training)
     with right:

@@ -217,7 +217,7 @@ def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypa
     found = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
-    upload.start(workspace, "m.pt2", b"zip", trust=True)
+    upload.start(workspace, "m.pt2", b"PK\x03\x04", trust=True)
     assert found == [TraceParameters("m.pt2", UploadedFile("m.pt2"))]
 
 

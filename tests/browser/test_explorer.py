@@ -214,6 +214,12 @@ def test_the_picture_comes_first_and_fits_into_what_is_seen(explored):
     centre = {name: height / 2 / view["scale"] + view["y"] for name, view, height in (
         ("low", low, seen), ("whole", whole, box["height"]))}  # fmt: skip
     assert centre["low"] == pytest.approx(centre["whole"], abs=2)
+    # From side to side it is the middle of what the buttons at the left leave free.
+    tools = page.locator(".tools").first.bounding_box()
+    assert tools is not None
+    middle_px = (tools["x"] + tools["width"] - box["x"] + box["width"]) / 2
+    across = [middle_px / view["scale"] + view["x"] for view in (low, whole)]
+    assert across[0] == pytest.approx(across[1], abs=2)
 
     # Nearer, the small map shows where; a press on it goes there.
     small = page.locator("canvas.map").first

@@ -46,6 +46,12 @@ def test_the_tour_has_five_steps_and_is_remembered(session, address, door):
     opaque(page, tour)
     for step in range(1, 6):
         expect(tour.get_by_text(f"{step} of 5")).to_be_visible()
+        if step == 3:
+            settle(page)
+            card, sliders = tour.bounding_box(), page.locator(".st-key-inputs-models").bounding_box()
+            assert card and sliders and card["x"] >= sliders["x"] + sliders["width"], (
+                "it lies on what it explains"
+            )
         press(page, "Done" if step == 5 else "Next")
     expect(tour).to_have_count(0)
     page.wait_for_function("document.cookie.includes('torchsplit_tour')")

@@ -3,6 +3,7 @@
 from torchsplit_core.jobs.fork_server import prepare
 from torchsplit_core.jobs.recorded.spans import job_spans
 from torchsplit_core.jobs.runner import (
+    STOPPED_TEXT,
     JobStatus,
     cancel,
     end,
@@ -16,6 +17,7 @@ from torchsplit_core.jobs.runner import (
 )
 
 __all__ = [
+    "STOPPED_TEXT",
     "JobStatus",
     "cancel",
     "end",

@@ -184,14 +184,17 @@ class Explorer {
   }
 
   fit(readable) {
-    const [width] = this.size(), [above, height] = this.seen();
+    // The buttons lie on the left edge of the canvas, in a narrow window above it.
+    const tools = this.host.querySelector(".tools"), over = getComputedStyle(tools).position === "absolute";
+    const left = over ? tools.offsetLeft + tools.offsetWidth : 0;
+    const width = this.size()[0] - left, [above, height] = this.seen();
     const { scene } = this.data;
     const whole = Math.min(width / (scene.width + 40), height / (scene.height + 40), 1.1);
     const wide = Math.min(width / (scene.width + 40), 0.9);
     // At first a long picture begins at its top, large enough to read.
     const scale = readable && whole < 0.6 && wide > 0.2 ? Math.max(wide, 0.5) : whole;
     const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
-    this.look = { scale, x: (scene.width - width / scale) / 2, y: y - above / scale };
+    this.look = { scale, x: (scene.width - width / scale) / 2 - left / scale, y: y - above / scale };
     this.fitted = { ...this.look, readable };
   }
 

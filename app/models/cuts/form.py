@@ -32,7 +32,7 @@ def render(workspace: Workspace, model: str, study: CutStudy | None) -> None:
     with st.container(border=True):
         st.header("What to find", anchor=False)
         stages = st.number_input(
-            "Stages at most", 2, MOST_PARTS, max(2, devices.count), key=f"stages {mark}",
+            "Stages at most", value=max(2, devices.count), step=1, key=f"stages {mark}",
             help="Every number of stages up to this one is searched.",
         )  # fmt: skip
         objective = st.radio(
@@ -63,7 +63,13 @@ def render(workspace: Workspace, model: str, study: CutStudy | None) -> None:
 def parameters_of(
     model: str, stages: int, objective: Objective, link: float | None, memory_gib: float | None, factors: str
 ) -> PartitionParameters:
-    """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
+    """A job's parameters. Raises InputFault for too few or too many stages, and for factors that are no numbers above
+    0."""
+    if not 2 <= stages <= MOST_PARTS:
+        remedy = f"Give a whole number from 2 to {MOST_PARTS}."
+        raise InputFault(
+            "Stages at most", f"is {stages}, {'below 2' if stages < 2 else f'above {MOST_PARTS}'}", remedy
+        )
     values: list[float] = []
     for text in filter(None, (part.strip() for part in factors.replace(";", ",").split(","))):
         try:
@@ -80,9 +86,16 @@ def parameters_of(
     return PartitionParameters(model, count, objective, link or None, memory, tuple(values) or None)
 
 
-def describe_request(study: CutStudy) -> str:
-    """What was asked of the cuts, as a phrase."""
-    devices = study.devices
+def describe_job(parameters: PartitionParameters) -> str:
+    """What a job asks of the cuts, as a phrase."""
+    devices = PartitionDevices(
+        parameters.stages, parameters.memory_bytes, parameters.link_gb_per_s, parameters.time_factors
+    )
+    return f"{OBJECTIVES[parameters.objective].partition(':')[0].lower()}, {describe_devices(devices)}"
+
+
+def describe_devices(devices: PartitionDevices) -> str:
+    """Number of stages, link and memory, as a phrase."""
     link = devices.link_gb_per_s
     parts = [f"1 to {devices.count} stages"]
     if devices.time_factors:

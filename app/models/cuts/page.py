@@ -147,7 +147,7 @@ def _render_figures(shown: CutsView) -> None:
         row = shown.provider.row
         where = row.device or row.gpu_type
         widgets.badge(f"stage loads estimated from times {row.basis} on {where}", "yellow")
-        st.caption(f"For {form.describe_request(study)}.")
+        st.caption(f"For {form.describe_devices(study.devices)}.")
 
 
 def _compare_with_best(shown: CutsView) -> str:

@@ -33,7 +33,7 @@ from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
 MOST_LINES = 12
-NO_DRAFT = "No draft. Change an input, and what it brings stands here; the stored plan stays."
+NO_DRAFT = "No draft. Change an input to see here what it brings."
 ELSEWHERE = (
     "The scenario was changed elsewhere since this draft was begun. Keep stores the draft, and what stands now as a "
     "scenario of its own; Discard shows what stands now."

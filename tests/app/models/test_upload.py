@@ -1,8 +1,10 @@
 """Dropping a model: a .pt2 and a graph file are stored and shown at once, a Python file waits for trust."""
 
 import hashlib
+import io
 import os
 import time
+import zipfile
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.models import upload
 from benchmarks.graph_memory import write_pt2
-from tests.support.app.page import field, press
+from tests.support.app.page import field, press, said
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -119,14 +121,39 @@ def test_the_same_file_dropped_again_is_shown_and_starts_nothing(page, workspace
 
 def test_a_dropped_file_that_is_no_model_is_one_red_line(page, workspace):
     opened = drop(page("models", workspace), "broken.pt2", b"no zip")
+    assert len(errors(opened)) == 1 and "broken.pt2: does not begin as the zip archive" in errors(opened)[0]
+    # Neither the file nor a job of it is stored: it would name the workspace.
+    assert not workspace.artifacts() and not jobs.statuses(workspace)
+    with zipfile.ZipFile(archive := io.BytesIO(), "w") as written:
+        written.writestr("a", "b")
+    opened = drop(opened, "broken.pt2", archive.getvalue())
     for _ in range(1200):
         if jobs.statuses(workspace)[0].state != "running":
             break
         time.sleep(0.1)
     opened.run()
     assert len(errors(opened)) == 1
-    assert "broken.pt2" in errors(opened)[0] and "zip archive" in errors(opened)[0]
+    assert "broken.pt2" in errors(opened)[0] and "exported program" in errors(opened)[0]
     assert not workspace.artifacts("graph")
+    # The same content would fail again.
+    for shown in (opened, page("models", workspace), page("activity", workspace)):
+        assert "broken.pt2" in said(shown)
+        assert "Try again" not in [element.label for element in shown.button]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("net.pt", "ends in .pt, as pickles of torch.save do", "torch.export.save("),
+        ("net.pth", "ends in .pth, as pickles of torch.save do", "torch.export.save("),
+        ("net.zip", "ends in '.zip', which no model file has", "Drop a .pt2 file"),
+        ("net", "has a name without an ending", "Drop a .pt2 file"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_in_words_and_not_read(name, problem, remedy, page, workspace):
+    opened = drop(page("models", workspace), name, b"\x80\x04cos\nabort\n(tR.")
+    assert len(errors(opened)) == 1 and problem in errors(opened)[0] and remedy in errors(opened)[0]
+    assert not workspace.artifacts() and not jobs.statuses(workspace)
 
 
 @pytest.mark.parametrize("name", ["empty.pt2", "empty.graph.json"])

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from app.plans import history
-from tests.support.app.page import press_key, said
+from tests.support.app.page import field, press_key, said
 from tests.support.app.plan_page import tab
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.comparison.plan_totals import PlanTotals
 from torchsplit_core.values import FleetEntry
+from torchsplit_core.values.plan.explanation import PlanExplanation
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version, VersionStore
@@ -36,6 +37,22 @@ def test_versions_say_what_changed_and_stand_beside_what_is_now(page, twice):
     text = said(tab(page("plan", twice), "History"))
     assert "A100-80GB 1 → 2" in text and "the first one kept" in text and "proven optimal" in text
     assert "From v1 to now" in text
+
+
+def test_what_stands_now_is_not_compared_with_itself(page, workspace):
+    workspace.put("plan_request", "review", request())
+    named_results.store_outcome(workspace, "review", request(), workflow.plan(request()))
+    # Explained since it became a version.
+    explanation = PlanExplanation((), (), (), (), 1.0, True)
+    workspace.put("plan", "review", replace(workspace.get("plan", "review"), explanation=explanation))
+    text = said(tab(page("plan", workspace), "History"))
+    assert "This is the only version: there is nothing to compare it with. Keep a changed draft" in text
+    assert "From v1 to now" not in text and "Nothing changes" not in text
+    workspace.put("plan_request", "review", TWO)
+    named_results.store_outcome(workspace, "review", TWO, workflow.plan(TWO))
+    opened = tab(page("plan", workspace), "History")
+    field(opened, "selectbox", "Version").select_index(0).run()
+    assert "v2 is what stands now: there is nothing to compare it with. Choose another" in said(opened)
 
 
 def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page, twice):

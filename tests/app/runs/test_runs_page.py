@@ -37,7 +37,7 @@ from torchsplit_core.jobs.job_kinds import (
     to_stored,
 )
 from torchsplit_core.training import RunFolder
-from torchsplit_core.training.monitor import is_requested
+from torchsplit_core.training.monitor import is_requested, send_request
 from torchsplit_core.training.monitor.discovery import published_endpoint
 from torchsplit_core.training.monitor.run_reader import RunReader
 from torchsplit_core.training.stored_runs import RUNS_SETTING, run_paths
@@ -289,6 +289,21 @@ def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspac
     assert (
         "**Stopped at step 5.** the data: has no samples. Give at least one. Resume begins again at" in words
     )
+
+
+def test_a_start_that_the_user_stopped_is_no_fault(workspace):
+    path = kept(workspace, "diamond-1")
+    record = workspace.add_job(
+        "Run", TRAIN_ON, to_stored(TRAIN_ON, TrainOnParameters("diamond-1", 3000, None))
+    )
+    # Its process is gone, and left no word.
+    (workspace.store.root / "jobs" / f"{record.id}.json").write_text(
+        json.dumps({"state": "running", "pid": -1})
+    )
+    assert "killed, the disk was full" in opened(workspace, "diamond-1").error[0].value
+    send_request(path, "stop")
+    test = opened(workspace, "diamond-1")
+    assert not test.error and "It was stopped while its processes started." in said(test)
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -61,6 +61,11 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
     opened = page("trainings", workspace)
     assert "Begin with an example" in said(opened) and "How wrong it was" in said(opened)
+    assert "python -m" not in said(opened)
+    (chart,) = opened.get("plotly_chart")
+    axes = json.loads(chart.proto.spec)["layout"]
+    # Both axes have the line, and so the same labels at powers of ten.
+    assert axes["yaxis"]["nticks"] >= axes["xaxis"]["nticks"]
     press(opened, "Llama 3 8B on 8 H100")
     assert started == [(STRATEGY, RequestParameters("Llama 3 8B on 8 H100"))]
     assert workspace.get("strategy_request", "Llama 3 8B on 8 H100") == example("Llama 3 8B on 8 H100")

@@ -10,6 +10,7 @@ from app.models.cuts import form
 from app.models.cuts.candidate_tables import describe_reason
 from app.session import cuts
 from app.session.model import open_model
+from tests.app.test_ended_work import begin, finish
 from tests.support.app.graphs import NAME, encoder, stored, timed
 from tests.support.app.page import metrics, press, said
 from tests.support.app.values import SOURCE
@@ -66,6 +67,19 @@ def test_find_cuts_asks_what_the_controls_say(page, cut, started):
     opened.text_input[0].set_value("1, x")
     press(opened.run(), "Find cuts")
     assert len(started) == 1 and "is not a number above 0" in said(opened)
+    opened.text_input[0].set_value("")
+    for stages, problem in ((1, "is 1, below 2"), (17, "is 17, above 16")):
+        opened.number_input[0].set_value(stages)
+        press(opened.run(), "Find cuts")
+        assert len(started) == 1 and f"Stages at most: {problem}. Give a whole number" in said(opened)
+
+
+def test_activity_tells_the_jobs_of_one_model_apart(page, workspace):
+    for stages, link in ((2, None), (4, 12.0)):
+        finish(workspace, begin(workspace, PARTITION, PartitionParameters(NAME, stages, link_gb_per_s=link)))
+    shown = said(page("activity", workspace))
+    assert "most requests, 1 to 2 stages, transfers that take no time · " in shown
+    assert "most requests, 1 to 4 stages, a link of 12 GB/s · " in shown
 
 
 @pytest.mark.parametrize("text", ["1, 0", "-1", "1, nan", "inf", ", ".join("1" * 17)])
