@@ -65,6 +65,18 @@ def test_the_tour_has_five_steps_and_is_remembered(session, address, door):
     expect(other.locator(".st-key-tour")).to_have_count(0)
 
 
+@pytest.mark.parametrize(("width", "words"), [(390, "p.draft-line"), (1024, ".st-key-headline p")])
+def test_the_head_of_a_plan_has_room_for_its_words(session, address, door, width, words):
+    page = session()
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    open_plan(page, address, door)
+    settle(page)
+    cut = page.locator(words).evaluate_all(
+        "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"
+    )
+    assert cut == []
+
+
 def opaque(page: Page, over: Locator) -> None:
     """What lies over the page has its ground, and nothing shines through."""
     ground = page.get_by_test_id("stApp").evaluate("element => getComputedStyle(element).backgroundColor")

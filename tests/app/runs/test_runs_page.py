@@ -281,7 +281,10 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(workspace):
 def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     RunFolder(path).log_event("stopped", "node here was stopped on request after step 5")
-    words = said(opened(workspace, "diamond-1"))
+    test = opened(workspace, "diamond-1")
+    words = said(test)
+    assert list(table(test, "predicted")["state"]) == ["ended, last report at step 5"] * 2
+    assert "so a run that was stopped may have done a few steps more than its ranks reported" in words
     assert "**Stopped at step 5.** Resume goes on from the last checkpoint, of step 4. 1 step since" in words
     RunFolder(path).log_event("stopped", "the data: has no samples. Give at least one.", 1)
     shutil.rmtree(path / "checkpoints" / "step-00000004")

@@ -1,6 +1,7 @@
 """The pages of trainings as a user drives them."""
 
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -12,6 +13,7 @@ from app.trainings.strategy_tables import (
     describe_bottleneck,
     describe_choice,
     label,
+    ranking_rows,
     share_rows,
     stage_rows,
     where_trained,
@@ -78,6 +80,9 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     words = said(opened)
     assert "Bottleneck" in words and "Where the time goes" in words and "untested on hardware" in words
     assert outcome.message in words
+    # An estimate has three digits at most.
+    figures = [row[name] for row in ranking_rows(outcome) for name in ("s/step", "tokens/s", "GiB a device")]
+    assert all(len(re.sub(r"\D", "", text).strip("0")) <= 3 for text in figures), figures
     assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
         element.label for element in opened.get("download_button")
     }
