@@ -7,6 +7,7 @@ import pytest
 from tests.support.partitioning.cases import least_load, load_request, random_request
 from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
+from torchsplit_core.partitioning.candidates import stage_sets
 from torchsplit_core.values import (
     GraphEdge,
     InputFault,
@@ -35,6 +36,16 @@ def test_the_best_equals_trying_everything(seed, contiguous):
         assert outcome.bound_ms == pytest.approx(expected)
         verify_outcome(request, outcome)
         assert len(outcome.candidates) <= request.top_k
+        assert len(set(map(stage_sets, outcome.candidates))) == len(outcome.candidates)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_stages_in_another_order_are_no_candidate_of_their_own(contiguous):
+    nodes = (PartitionNode("a", 7.0), PartitionNode("b", 3.0), PartitionNode("c", 4.0))
+    request = PartitionRequest(nodes, (GraphEdge("b", "c"),), PartitionDevices(3), contiguous, top_k=3)
+    outcome = solve_partition(request)
+    assert [candidate.max_load_ms for candidate in outcome.candidates] == [7.0, 7.0, 10.0]
+    assert outcome.status == "optimal" and outcome.bound_ms == 7.0
 
 
 @in_blocks("seed", [0, *range(7, 23), *range(40, 60)])

@@ -94,17 +94,20 @@ def replace_candidates(
     return replace(outcome, candidates=tuple(candidates), gap=max(gap, 0.0), status=status)
 
 
+def stage_sets(candidate: PartitionCandidate) -> frozenset[frozenset[str]]:
+    """The stages without their order: candidates that are equal in it are the same cut."""
+    return frozenset(map(frozenset, candidate.stages))
+
+
 def rank_distinct(
     candidates: Iterable[PartitionCandidate], top_k: int, objective: Objective = "throughput"
 ) -> tuple[PartitionCandidate, ...]:
-    """The best by the objective, then by largest load, fewest stages, fewest bytes across cuts."""
-    distinct: dict[tuple[tuple[str, ...], ...], PartitionCandidate] = {}
-    for candidate in candidates:
-        known = distinct.get(candidate.stages)  # the same stages may run on other devices
-        if known is None or objective_value(candidate, objective) < objective_value(known, objective):
-            distinct[candidate.stages] = candidate
+    """The best by the objective, then by largest load, fewest stages, fewest bytes across cuts.
+
+    Of the same stages in another order or on other devices only the best one.
+    """
     ranked = sorted(
-        distinct.values(),
+        candidates,
         key=lambda c: (
             objective_value(c, objective),
             c.max_load_ms,
@@ -113,4 +116,7 @@ def rank_distinct(
             c.stages,
         ),
     )
-    return tuple(ranked[:top_k])
+    distinct: dict[frozenset[frozenset[str]], PartitionCandidate] = {}
+    for candidate in ranked:
+        distinct.setdefault(stage_sets(candidate), candidate)
+    return tuple(distinct.values())[:top_k]

@@ -24,7 +24,12 @@ from torchsplit_core.partitioning.blocks.colocation import colocation_groups
 from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
 from torchsplit_core.partitioning.blocks.stage_costs import batch_sensitivities, stage_times
 from torchsplit_core.partitioning.blocks.stage_memory import StageMemory
-from torchsplit_core.partitioning.candidates import make_candidate, objective_value, rank_distinct
+from torchsplit_core.partitioning.candidates import (
+    make_candidate,
+    objective_value,
+    rank_distinct,
+    stage_sets,
+)
 from torchsplit_core.partitioning.search.heterogeneous_dp import best_prefix_placements
 from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
@@ -183,7 +188,7 @@ class PartitionProvider:
         objective = request.objective
         chosen = rank_distinct(fitting, request.top_k, objective)
         best_region = rank_distinct((c for c in regions if self._fits(request, c)), 1, objective)
-        if best_region and len(chosen) > 1 and not {c.stages for c in regions} & {c.stages for c in chosen}:
+        if best_region and len(chosen) > 1 and not {*map(stage_sets, regions)} & {*map(stage_sets, chosen)}:
             chosen = (*chosen[: request.top_k - 1], *best_region)
         value = objective_value(chosen[0], objective)
         bound = min(bound, value)
