@@ -19,7 +19,7 @@ from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architec
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
 from torchsplit_core.partitioning.extraction.stage_drafts import Division, divide
-from torchsplit_core.partitioning.extraction.stage_program import build_program
+from torchsplit_core.partitioning.extraction.stage_program import build_program, rename_unquotable_weights
 from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.manifest_entries import (
     describe_links,
@@ -104,6 +104,7 @@ def write_stages(
     """
     traced = next(iter(examples))
     graph = _checked_graph(program, traced, architecture_hash)
+    rename_unquotable_weights(program)
     division = divide(program, stages)
     parts = _write(program, division, examples[traced], directory, progress)
     verified: tuple[int, ...] = ()

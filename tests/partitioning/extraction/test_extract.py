@@ -177,6 +177,27 @@ def test_a_stage_of_nothing_but_unused_results_is_left_out_and_said():
     assert len(division.stages) == 2 and "Stage 2 of the cut" in division.notes[0]
 
 
+class Named(nn.Module):
+    """Modules under names with quotes, a backslash and a line break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleDict({name: nn.Linear(4, 4) for name in ('a"b', "a'b", "a\\b", "a\nb", "a_b")})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks.values():
+            x = torch.relu(block(x))
+        return x
+
+
+def test_names_of_modules_may_have_quotes_and_backslashes(tmp_path):
+    model, x = Named(), torch.randn(2, 4)
+    program = exported(model, x, other=(torch.randn(3, 4),))
+    parts = parts_of(program, cut_after(program, "relu"), tmp_path, x)
+    with torch.no_grad():
+        assert_same(parts(x), model(x))
+
+
 class Noise(nn.Module):
     """Dropout that is off and attention without it draw nothing; rand does."""
 

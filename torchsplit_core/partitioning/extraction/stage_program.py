@@ -5,6 +5,7 @@ Operations, their order, recorded shapes and symbols stay, and so does a free ba
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.partitioning.extraction.stage_drafts import StageDraft
+
+_UNQUOTABLE = re.compile(r'["\\\x00-\x1f]')
 
 
 def build_program(
@@ -83,6 +86,20 @@ def build_program(
         constants={name: value for name, value in program.constants.items() if name in targets},
         verifiers=list(program.verifiers),
     )
+
+
+def rename_unquotable_weights(program: ExportedProgram) -> None:
+    """Rename, in place, weights whose names torch cannot write into the code that it makes of a program.
+
+    torch puts names between quotes as they are. The weight gets the name of its value in the graph.
+    """
+    for spec in program.graph_signature.input_specs:
+        if spec.target is None or not _UNQUOTABLE.search(spec.target):
+            continue
+        for tensors in (program.state_dict, program.constants):
+            if spec.target in tensors:
+                tensors[spec.arg.name] = tensors.pop(spec.target)
+        spec.target = spec.arg.name
 
 
 def _named(node: Node) -> TensorArgument | SymIntArgument:
