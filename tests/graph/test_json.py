@@ -201,6 +201,8 @@ def test_a_node_of_too_many_arguments_is_refused():
     ({"notes": "a"}, "notes: is 'a', not a list of texts"),
     ({"notes": [1]}, "notes: is not a list of texts"),
     ({"experts": "a"}, "experts: is 'a', not a list of texts"),
+    ({"largest_batch": 0}, "largest_batch: is 0, not a whole number from 1"),
+    ({"largest_batch": "7"}, "largest_batch: is '7', not a whole number from 1"),
     ({"subgraphs": [1]}, "not an object of graphs"),
     ({"subgraphs": {"cond": 1}}, "not an object of graphs"),
 ])  # fmt: skip

@@ -45,6 +45,11 @@ def test_views_stay_with_their_producer():
         assert all(home[f"mm{i}"] == home[f"v{i}"] for i in range(4))
 
 
+def test_cuts_are_limited_to_the_batches_of_their_graph():
+    graph = replace(GRAPH, largest_batch=7)
+    assert solve_partitioning_problem(graph, even_profile(graph), stages=2).largest_batch == 7
+
+
 def test_peak_memory_by_hand():
     # x (200) enters and is read last by out0; mask (10) is read by bias0 but kept for later stages.
     stage = ("x", "mask", "mm0", "v0", "bias0", "out0")

@@ -144,7 +144,8 @@ class Model(nn.Module):
         self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
     def forward(self, x, *, shift=None, scale=2.0):
         y = torch.relu(self.one(x)) * scale
-        return {"y": self.two(y) + shift, "scale": scale}
+        y = self.two(y) + shift
+        return {"y": -y if x.shape[0] == 1 else y, "scale": scale}
 class Client:
     batch_sizes = (1, 2)
     def get_model(self):
@@ -198,6 +199,8 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert,
     model = open_stages(tmp_path / "parts")
     x, shift = torch.randn(5, 4), torch.randn(5, 1)
     result = model(x, scale=2.0, shift=shift)
+    with pytest.raises(InputFault, match="have the size 1"):
+        model(x[:1], scale=2.0, shift=shift[:1])
     assert list(result) == ["y", "scale"] and result["scale"] == 2.0 and result["y"].shape == (5, 4)
     with pytest.raises(InputFault, match=r"a constant argument: is 3\.0, but was 2\.0"):
         model(x, shift=shift, scale=3.0)

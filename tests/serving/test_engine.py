@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.serving.fake_workers import FakeWorkers, serving_plan, settle, worker_spec
+from tests.support.serving.fake_workers import FakeWorker, FakeWorkers, serving_plan, settle, worker_spec
 from torchsplit_core.serving import engine as engine_module
 from torchsplit_core.serving import stage_workers, worker_pool
 from torchsplit_core.serving.engine import Engine
@@ -17,7 +17,7 @@ from torchsplit_core.serving.metrics import ServerMetrics
 from torchsplit_core.serving.plan import ServingPlan
 from torchsplit_core.serving.protocol.tensors import RequestFault
 from torchsplit_core.serving.settings import ServeSettings
-from torchsplit_core.values import ignore_progress
+from torchsplit_core.values import InputFault, ignore_progress
 
 ONE = serving_plan(worker_spec())
 
@@ -39,6 +39,18 @@ async def started(plan: ServingPlan = ONE, **settings: float) -> AsyncIterator[E
         yield engine
     finally:
         await engine.stop()
+
+
+@pytest.mark.parametrize("failing", [4, 1])
+async def test_a_cut_that_fails_on_its_example_is_not_served(workers, monkeypatch, failing):
+    async def run(worker, rows, blocks, sizes):
+        return worker.result(b"".join(blocks), "this is too many" if rows == failing else "")
+
+    monkeypatch.setattr(FakeWorker, "run", run)
+    plan = serving_plan(worker_spec(0), worker_spec(1, position=1), stages=("stage0", "stage1"))
+    with pytest.raises(InputFault, match=f"in a batch of {failing}: this is too many"):
+        async with started(plan):
+            pass
 
 
 def rows(*values: float) -> bytes:

@@ -1,5 +1,6 @@
 """The three routes of an export, what the batch decides, and what is said where none passes."""
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.preparation.prepare import prepare
-from torchsplit_core.graph.serialization import graph_from_dict
+from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.tracing.export import describe_program, export_program
+from torchsplit_core.tracing.export_inputs import find_largest_batch
 from torchsplit_core.values import InputFault
 
 Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -55,6 +58,10 @@ class Plain(nn.Module):
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         return self.body(x, *args, **kwargs)
+
+
+def limited(x: Tensor) -> Tensor:
+    return x * 100 if x.shape[0] >= 8 else x + 1
 
 
 def branch(x: Tensor) -> Tensor:
@@ -186,3 +193,25 @@ def test_a_way_that_even_a_draft_cannot_follow_names_the_line():
         InputFault, match=rf"forward at {FILE}:\d+: takes a path .*GuardOnDataDep.*torch\.cond.*torch\._check"
     ):
         traced(Plain(kept))
+
+
+def test_a_branch_on_the_batch_limits_the_graph_of_an_export_and_of_its_file(tmp_path):
+    args, kwargs = rows(2)
+    program = export_program(Plain(limited), args, kwargs, rows(3))
+    torch.export.save(program, tmp_path / "limited.pt2")
+    exported = graph_from_dict(describe_program(program, 2))
+    for graph in (exported, read_file(tmp_path / "limited.pt2")):
+        assert graph.largest_batch == 7
+        assert graph.notes == (
+            "The graph holds for batches of at most 7: parts of the model refuse larger ones.",
+        )
+    assert graph_from_dict(json.loads(graph_to_text(exported))) == exported
+    free = traced(Plain(lambda x: x + 1))
+    assert free.largest_batch is None and free.notes == ()
+
+
+def test_a_longest_sequence_limits_no_batch(tmp_path):
+    sizes = {0: torch.export.Dim("rows", max=16), 1: torch.export.Dim("length", max=8)}
+    program = torch.export.export(nn.ReLU(), (torch.ones(2, 4),), dynamic_shapes=(sizes,))
+    torch.export.save(program, tmp_path / "sequence.pt2")
+    assert find_largest_batch(program, 2) == read_file(tmp_path / "sequence.pt2").largest_batch == 16

@@ -19,5 +19,6 @@ class GraphFile(Strict):
     route: Literal["", "non-strict", "strict", "draft", "read"] = ""
     notes: list[str] = []
     experts: list[str] = []
+    largest_batch: Count | None = None
     nodes: list[GraphNodeFile]
     subgraphs: dict[str, GraphFile] = {}

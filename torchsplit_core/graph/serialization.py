@@ -27,7 +27,7 @@ MOST_BYTES = 2**63 - 1
 MOST_POWERS = 3
 """Most powers in one size: each multiplies the digits of a number."""
 PART_NODES = 2000
-_HEAD = ("architecture_hash", "traced_batch", "route", "notes", "experts")
+_HEAD = ("architecture_hash", "traced_batch", "route", "notes", "experts", "largest_batch")
 _TEXTS = ("op", "target", "module", "source", "code")
 _NODE_KEYS = frozenset(field.name for field in fields(GraphNode))
 _GRAPH_KEYS = frozenset(("format", "version", *_HEAD, "nodes", "subgraphs"))
@@ -45,6 +45,7 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
         "route": graph.route,
         "notes": list(graph.notes),
         **({"experts": list(graph.experts)} if graph.experts else {}),
+        **({"largest_batch": graph.largest_batch} if graph.largest_batch is not None else {}),
         "nodes": [_node_to_dict(node) for node in graph.nodes],
         "subgraphs": {name: graph_to_dict(body) for name, body in graph.subgraphs.items()},
     }
@@ -130,6 +131,9 @@ class GraphParts:
         batch = self._head.get("traced_batch", 1)
         if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
             raise _wrong("traced_batch", batch, "a whole number from 1 on")
+        largest = self._head.get("largest_batch")
+        if largest is not None and (type(largest) is not int or not 1 <= largest <= LARGEST_WHOLE):
+            raise _wrong("largest_batch", largest, f"a whole number from 1 to {LARGEST_WHOLE}")
         route = self._head.get("route", "")
         if route not in ROUTES:
             raise _unknown("route", route, ROUTES)
@@ -145,6 +149,7 @@ class GraphParts:
             route=route,
             notes=tuple(texts["notes"]),
             experts=tuple(texts["experts"]),
+            largest_batch=largest,
         )
 
 

@@ -22,7 +22,8 @@ class TorchGraph:
 
     `route`: "non-strict", "strict" or "draft" for an export, "read" for a .pt2, "" if unknown; `notes`: for the user
     (assumptions of a draft export). `experts`: the modules of the client's `expert_plan`, which in training compute
-    each row by its own expert alone. `metadata`: profiling results of nodes (see `annotate_with_profiling_data`).
+    each row by its own expert alone. `largest_batch`: the largest for which the export holds; None for any.
+    `metadata`: profiling results of nodes (see `annotate_with_profiling_data`).
     Raises InputFault for a duplicate id or an input that names no node.
     """
 
@@ -34,6 +35,7 @@ class TorchGraph:
     route: Route = ""
     notes: tuple[str, ...] = ()
     experts: tuple[str, ...] = ()
+    largest_batch: int | None = None
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

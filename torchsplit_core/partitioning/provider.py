@@ -210,6 +210,7 @@ class PartitionProvider:
             source=self.profile.source,
             architecture_hash=self.graph.architecture_hash,
             devices=request.devices,
+            largest_batch=self.graph.largest_batch,
         )
 
     def _fits(self, request: PartitionRequest, candidate: PartitionCandidate) -> bool:

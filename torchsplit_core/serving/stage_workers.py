@@ -69,22 +69,29 @@ class ServedStage:
 
 
 async def warm_up(stages: Sequence[ServedStage]) -> None:
-    """Run the example of a cut model through all workers of its stages, in the largest batch.
+    """Run the example of a cut model through all workers of its stages, in the largest batch and alone.
 
     A stage has no example of its own. Raises InputFault where a stage fails.
     """
-    slot = stages[0].slots[0]
-    rows = max(slot.spec.max_batch for slot in stages[0].slots)
-    blocks: list[bytes | memoryview] = [base64.b64decode(row) * rows for row in slot.ports["example"]]
+    largest = max(slot.spec.max_batch for slot in stages[0].slots)
+    for rows, runs in ((largest, WARM_UP_RUNS), (1, 1)):
+        await _run_example(stages, rows, runs)
+
+
+async def _run_example(stages: Sequence[ServedStage], rows: int, runs: int) -> None:
+    example = stages[0].slots[0].ports["example"]
+    blocks: list[bytes | memoryview] = [base64.b64decode(row) * rows for row in example]
     sizes: list[int] | None = [len(block) for block in blocks]
     for stage in stages:
         for slot in stage.slots:
-            for _ in range(WARM_UP_RUNS):
+            for _ in range(runs):
                 try:
                     result = await slot.process.run(rows, blocks, sizes)
                 except WorkerDied as error:
                     result = BatchResult(0.0, (), b"", f"its process ended.{error}")
                 if result.fault:
-                    problem = f"fails on the example of its model: {result.fault}"
-                    raise InputFault(slot.tenant, problem, "Cut the model elsewhere.")
+                    problem = f"fails on the example of its model in a batch of {rows}: {result.fault}"
+                    raise InputFault(
+                        slot.tenant, problem, "Plan without this cut: forbid its variant in the request."
+                    )
         blocks, sizes = [result.payload], None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,26 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.files import write_text
 from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash
 from torchsplit_core.graph.serialization import graph_from_dict
-from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
+from torchsplit_core.model_source import (
+    ExportedClient,
+    example_arguments,
+    foreign_code,
+    load_client,
+    open_model,
+)
 from torchsplit_core.partitioning.extraction.stage_drafts import Division, divide
 from torchsplit_core.partitioning.extraction.stage_program import build_program, rename_unquotable_weights
-from torchsplit_core.stages.bit_equal import same_bits
+from torchsplit_core.stages.bit_equal import nearly_same, same_bits
 from torchsplit_core.stages.manifest_entries import (
     describe_links,
     describe_part,
     describe_results,
+    describe_sizes,
     describe_slots,
 )
-from torchsplit_core.tracing.export import SEED, describe_program, export_program
-from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH, Arguments
+from torchsplit_core.tracing.export import ROUTE, SEED, describe_program, export_program
+from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH, Arguments, find_largest_batch
+from torchsplit_core.tracing.export_results import mend_results
 from torchsplit_core.values import (
     InputFault,
     InternalFault,
@@ -39,6 +48,8 @@ from torchsplit_core.values import (
     ignore_progress,
 )
 
+ALONE_NOTE = "At batch 1 the graph does not give the model's result: the parts refuse this batch."
+
 
 def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Write the parts of the first possible cut of `arguments["cuts"]` to `arguments["directory"]`.
@@ -48,18 +59,21 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
+    alone = None
     if isinstance(client, ExportedClient):
         program = client.program
         examples = {batch: example_arguments(client, batch) for batch in _batches(program)}
     else:
         examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
-        program = _export_model(client, examples)
+        model, program = _export_model(client, examples)
+        with suppress(InputFault):  # a client may have no inputs of batch 1
+            alone = model, example_arguments(client, 1)
     progress(0.35, "cutting")
     digest = arguments["architecture_hash"]
     _checked_graph(program, next(iter(examples)), digest)
     number, refused = first_divisible_cut(program, arguments["cuts"])
     stages = arguments["cuts"][number]
-    manifest = write_stages(program, stages, examples, Path(arguments["directory"]), digest, progress)
+    manifest = write_stages(program, stages, examples, Path(arguments["directory"]), digest, progress, alone)
     contract = json.loads(write_text(replace(manifest, source=arguments["source"])))
     return {"manifest": contract, "number": number, "refused": refused}
 
@@ -96,16 +110,19 @@ def write_stages(
     directory: Path,
     architecture_hash: str,
     progress: Progress = ignore_progress,
+    alone: tuple[torch.nn.Module, Arguments] | None = None,
 ) -> StageManifest:
     """Cut the program, write its parts and run the files against it; returns the manifest.
 
-    `examples` are arguments by batch size, the traced one first. Raises InputFault if the program is not the one that
-    was cut, and as `divide` does.
+    `examples` are arguments by batch size, the traced one first. `alone`: the model and its arguments of batch 1, where
+    it is compared with the program: an export does not follow a branch on a size of 1, and does not say so.
+    Raises InputFault if the program is not the one that was cut, and as `divide` does.
     """
     traced = next(iter(examples))
     graph = _checked_graph(program, traced, architecture_hash)
     rename_unquotable_weights(program)
     division = divide(program, stages)
+    holds_alone = alone is None or bool(division.random) or _holds_alone(program, *alone)
     parts = _write(program, division, examples[traced], directory, progress)
     verified: tuple[int, ...] = ()
     if not division.random:
@@ -128,7 +145,8 @@ def write_stages(
         links=links,
         cut_bytes=cut_bytes,
         verified_batches=verified,
-        notes=(*graph["notes"], *division.notes, *notes),
+        notes=(*graph["notes"], *division.notes, *notes, *(() if holds_alone else (ALONE_NOTE,))),
+        sizes=describe_sizes(program, holds_alone),
     )
 
 
@@ -150,21 +168,61 @@ def _checked_graph(program: ExportedProgram, traced: int, architecture_hash: str
     return graph
 
 
-def _export_model(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
-    """Export the model."""
+def _export_model(
+    client: SplitClient, examples: Mapping[int, Arguments]
+) -> tuple[torch.nn.Module, ExportedProgram]:
+    """The model and its export."""
     model = open_model(client)
     if not isinstance(model, torch.nn.Module):
         raise InputFault(
             "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
         )
     args, kwargs = examples[TRACED_BATCH]
-    # Exporting runs the model; restore the state that a run changes.
+    with _restored_buffers(model):
+        return model, export_program(model, args, kwargs, examples[OTHER_BATCH])
+
+
+@contextmanager
+def _restored_buffers(model: torch.nn.Module | ExportedProgram) -> Iterator[None]:
+    """Restore, at the end of the `with` block, the state that a run of the model changes."""
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    program = export_program(model, args, kwargs, examples[OTHER_BATCH])
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])
-    return program
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in before and buffer.shape == before[name].shape:
+                    buffer.copy_(before[name])
+
+
+def _holds_alone(program: ExportedProgram, model: torch.nn.Module, arguments: Arguments) -> bool:
+    """Whether the program gives the model's result at batch 1; also where the model does not run there.
+
+    The program of a draft export follows the values of its example, and its notes say so: nothing is compared.
+    """
+    if program.graph_module.meta.get(ROUTE) == "draft":
+        return True
+
+    def run(runnable: Callable[..., Any]) -> list[Any]:
+        args, kwargs = pytree.tree_map(_copy, arguments)
+        with foreign_code("forward"), torch.no_grad():
+            leaves: list[Any] = pytree.tree_leaves(runnable(*args, **kwargs))
+        return leaves
+
+    try:
+        with ExitStack() as mended:
+            with _restored_buffers(model):
+                mended.enter_context(mend_results(model, *pytree.tree_map(_copy, arguments)))
+            with _restored_buffers(model):
+                expected = run(model)
+    except InputFault:
+        return True
+    try:
+        with _restored_buffers(program):
+            given = run(program.module(check_guards=False))
+    except InputFault:
+        return False
+    return len(given) == len(expected) and all(map(nearly_same, given, expected))
 
 
 def _batches(program: ExportedProgram) -> tuple[int, ...]:
@@ -177,7 +235,10 @@ def _batches(program: ExportedProgram) -> tuple[int, ...]:
             and value.dim()
         ):
             size = value.shape[0]
-            return (size.node.hint, size.node.hint + 1) if isinstance(size, torch.SymInt) else (size,)
+            if not isinstance(size, torch.SymInt):
+                return (size,)
+            batch: int = size.node.hint
+            return batch, batch - 1 if batch == find_largest_batch(program, batch) else batch + 1
     raise InputFault("the .pt2", "has no tensor among its inputs", "Pass another model.")
 
 

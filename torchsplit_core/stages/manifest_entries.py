@@ -13,7 +13,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.partitioning.extraction.stage_drafts import StageDraft
-from torchsplit_core.values import InputFault, StageLink, StagePart, StageSlot, StageValue
+from torchsplit_core.tracing.export_inputs import free_input_sizes
+from torchsplit_core.values import InputFault, SizeRange, StageLink, StagePart, StageSlot, StageValue
 from torchsplit_core.values.stages import ValueKind
 
 FLAT_NOTE = "the result's structure ({reason}) cannot be written to a file: its leaves come back as a tuple"
@@ -67,6 +68,15 @@ def describe_results(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], s
         return slots, pytree.treespec_dumps(program.call_spec.out_spec), ()
     except (NotImplementedError, TypeError) as error:
         return slots, "", (FLAT_NOTE.format(reason=" ".join(str(error).split())[:120]),)
+
+
+def describe_sizes(program: ExportedProgram, holds_alone: bool) -> tuple[SizeRange, ...]:
+    """The free sizes of the inputs that are limited: from the export's up, unless its graph `holds_alone` (batch 1)."""
+    ranges = (
+        SizeRange(symbol, 1 if holds_alone else value, most)
+        for symbol, value, most in dict.fromkeys(free_input_sizes(program))
+    )
+    return tuple(limited for limited in ranges if limited.least > 1 or limited.most is not None)
 
 
 def describe_links(

@@ -17,7 +17,10 @@ REMEDY = "Pass arguments like those of get_example_inputs()."
 def bind_arguments(
     manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The model's inputs by name. Raises InputFault if structure, dtype, rank, a fixed size or a constant differs."""
+    """The model's inputs by name. Raises InputFault if structure, dtype, rank, a fixed size or a constant differs.
+
+    It does so for a free size, too, for which the parts are not the model.
+    """
     structure = pytree.treespec_loads(manifest.input_structure)
     names = structure.child(1).context or []
     if set(names) == set(kwargs):
@@ -41,6 +44,15 @@ def bind_arguments(
         elif type(leaf) is not type(slot.constant) or leaf != slot.constant:
             raise InputFault(
                 "a constant argument", f"is {quoted(leaf)}, but was {slot.constant!r} when traced", REMEDY
+            )
+    for limited in manifest.sizes:
+        size = sizes.get(limited.symbol, limited.least)
+        if size < limited.least or (limited.most is not None and size > limited.most):
+            until = "and more" if limited.most is None else f"to {limited.most}"
+            raise InputFault(
+                "the arguments",
+                f"have the size {size} ({limited.symbol}), and the parts are the model for {limited.least} {until}",
+                "Run the whole model on these.",
             )
     return values
 

@@ -34,9 +34,11 @@ from torchsplit_core.tracing.export_inputs import (
     DynamicSizes,
     explicit_keywords,
     find_dynamic_sizes,
+    find_largest_batch,
 )
 from torchsplit_core.tracing.export_results import mend_results, register_dataclasses
 from torchsplit_core.tracing.fixed_batch import record_fixing_lines
+from torchsplit_core.tracing.naming import BATCH_NOTE
 from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.values import InputFault, Progress
 
@@ -73,12 +75,14 @@ def describe_program(program: ExportedProgram, traced_batch: int) -> dict[str, A
     """The graph contract of an export, with its architecture hash and how it was made."""
     graph = convert_program(program, traced_batch)
     meta = program.graph_module.meta
+    largest = find_largest_batch(program, traced_batch)
     return graph_to_dict(
         replace(
             graph,
             architecture_hash=hash_model_architecture(graph),
             route=meta.get(ROUTE, ""),
-            notes=meta.get(NOTES, ()),
+            notes=(*meta.get(NOTES, ()), *(() if largest is None else (BATCH_NOTE.format(largest),))),
+            largest_batch=largest,
         )
     )
 

@@ -14,6 +14,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.limits import LARGEST_WHOLE
 
 TRACED_BATCH = 2
 """With an example batch of 1 torch would treat the batch as a constant."""
@@ -116,6 +117,28 @@ def _differing(inputs: Arguments, other: Arguments) -> list[tuple[torch.Tensor, 
 def _is_dynamic(size: int | torch.SymInt) -> bool:
     """Whether the size is free; a fixed one may still be a SymInt with a constant expression."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+def free_input_sizes(program: ExportedProgram) -> Iterator[tuple[str, int, int | None]]:
+    """Each free size of an input: its symbol, its value in the export, and its largest value, None for any.
+
+    A branch of the model's code on the size limits it, as does a Dim with a maximum.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if node.name not in program.graph_signature.user_inputs or not isinstance(value, torch.Tensor):
+            continue
+        for size in value.shape:
+            allowed = program.range_constraints.get(size.node.expr) if _is_dynamic(size) else None
+            if allowed is not None:
+                most = int(allowed.upper) if allowed.upper <= LARGEST_WHOLE else None
+                yield str(size.node.expr), size.node.hint, most
+
+
+def find_largest_batch(program: ExportedProgram, traced_batch: int) -> int | None:
+    """The largest batch for which the export holds; None for any. A free size may be another one, as of a sequence."""
+    sizes = free_input_sizes(program)
+    return min((most for _, value, most in sizes if most and value == traced_batch), default=None)
 
 
 @contextmanager

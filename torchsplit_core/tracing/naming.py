@@ -23,6 +23,7 @@ LONGEST_EXPRESSION = 4000
 NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 LONGEST_CODE = 200
+BATCH_NOTE = "The graph holds for batches of at most {}: parts of the model refuse larger ones."
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)[^\n]*(?:\n(?![ \t]*File ")([^\n]*))?')
 _OPERATION = re.compile(r"^(?:torch\.ops\.)?([\w.]+)$")

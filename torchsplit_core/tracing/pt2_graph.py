@@ -11,6 +11,7 @@ from torchsplit_core.graph.serialization import LONGEST_ID, MOST_BYTES, graph_to
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing.json_stream import JsonCursor
 from torchsplit_core.tracing.naming import (
+    BATCH_NOTE,
     SymbolNames,
     module_path,
     operation_target,
@@ -21,6 +22,7 @@ from torchsplit_core.tracing.naming import (
 from torchsplit_core.tracing.pt2_arguments import DTYPES, SavedArguments, SavedResults
 from torchsplit_core.values import GraphNode, InputFault, quoted
 from torchsplit_core.values.graph import NodeKind
+from torchsplit_core.values.limits import LARGEST_WHOLE
 
 WEIGHTS: dict[str, tuple[NodeKind, str]] = {
     "parameter": ("parameter", "parameter_name"),
@@ -30,6 +32,7 @@ WEIGHTS: dict[str, tuple[NodeKind, str]] = {
 }
 SCHEMA_MAJOR = 8
 LONGEST_PATH = 2000
+SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
 UNUSED = re.compile(r"_unused_\d+$")
 NAMED = ("as_sym_int", "as_sym_float", "as_sym_bool", "as_custom_obj", "as_token")
 LISTED = (
@@ -88,6 +91,7 @@ class ProgramReader:
                 "Export the model again with torch 2.13.",
             )
         self.signature = module["signature"]
+        self.ranges: dict[str, Any] = program.get("range_constraints", {})
         self.top: _GraphOutline = module["graph"]
         self.batch = 1
 
@@ -98,7 +102,11 @@ class ProgramReader:
         subgraphs: dict[str, TorchGraph] = {}
         yield from nodes_in_parts(self._graph(self.top, self._top_nodes(), kinds, "", subgraphs))
         bodies = {name: graph_to_dict(body) for name, body in subgraphs.items()}
-        yield {"traced_batch": self.batch, "subgraphs": bodies}
+        end: dict[str, Any] = {"traced_batch": self.batch, "subgraphs": bodies}
+        largest = self._largest_batch([name for name, (kind, _) in kinds.items() if kind == "input"])
+        if largest is not None:
+            end |= {"largest_batch": largest, "notes": [BATCH_NOTE.format(largest)]}
+        yield end
 
     def _outline(self, cursor: JsonCursor) -> _GraphOutline:
         """The graph at the cursor without its nodes, whose position is noted."""
@@ -159,6 +167,13 @@ class ProgramReader:
                 first = sizes[0] if isinstance(sizes[0], int) else sizes[0][1]
                 return max(first or 1, 1)
         return 1
+
+    def _largest_batch(self, inputs: list[str]) -> int | None:
+        """The largest batch that the ranges of the inputs' free sizes allow; None for any."""
+        sizes = (size for name in inputs for size in self.top.tensors.get(name, ("", ()))[1])
+        batches = (SYMBOL.fullmatch(s[0]) for s in sizes if not isinstance(s, int) and s[1] == self.batch)
+        limits = (self.ranges.get(symbol[1], {}).get("max_val") for symbol in batches if symbol)
+        return min((most for most in limits if most and _whole(most) <= LARGEST_WHOLE), default=None)
 
     def _graph(
         self,

@@ -168,7 +168,14 @@ if TYPE_CHECKING:
         SimulationRequest,
         TraceArrivals,
     )
-    from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
+    from torchsplit_core.values.stages import (
+        SizeRange,
+        StageLink,
+        StageManifest,
+        StagePart,
+        StageSlot,
+        StageValue,
+    )
     from torchsplit_core.values.transition.outcome import (
         MappedGpu,
         MappedInstance,
@@ -293,6 +300,7 @@ __all__ = [
     "SimulatedModel",
     "SimulationOutcome",
     "SimulationRequest",
+    "SizeRange",
     "SliceProfile",
     "SlicesToMake",
     "SolverOptions",
@@ -383,7 +391,7 @@ __getattr__ = on_demand(
             "DeterministicArrivals MaxLoadSearch GammaArrivals MmppArrivals PoissonArrivals RateState Server "
             "Service SimulatedModel SimulationRequest TraceArrivals"
         ),
-        "stages": "StageLink StageManifest StagePart StageSlot StageValue",
+        "stages": "SizeRange StageLink StageManifest StagePart StageSlot StageValue",
         "transition.outcome": (
             "MappedGpu MappedInstance ModelDuring StepAction Transition TransitionCounts TransitionStep"
         ),

@@ -110,7 +110,8 @@ class PartitionOutcome:
     """Candidates, best first, and a proven lower bound (of largest load, or of latency) for the best.
 
     `source` and `architecture_hash` name the model where the request came from one. `devices` and
-    `objective` are those of the request: what the figures are about.
+    `objective` are those of the request: what the figures are about. `largest_batch` is the largest that parts of
+    the model can run; None for any.
     """
 
     status: SolveStatus
@@ -123,3 +124,4 @@ class PartitionOutcome:
     statistics: Facts = field(default_factory=dict)
     devices: PartitionDevices | None = None
     objective: Objective = "throughput"
+    largest_batch: Added[Count | None] = None

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from torchsplit_core.values.fields import Count, FileField, Length, Name, NodeId, NonEmpty, Sha256, Whole
+from torchsplit_core.values.fields import (
+    Added,
+    Count,
+    FileField,
+    Length,
+    Name,
+    NodeId,
+    NonEmpty,
+    Sha256,
+    Whole,
+)
 
 ValueKind = Literal["tensor", "int", "float", "bool"]
 PartFileName = Annotated[str, Length(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.pt2$", max_length=200)]
@@ -60,13 +70,23 @@ class StageSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRange:
+    """The values of a free size for which the parts are the model; `most` None: no limit."""
+
+    symbol: NodeId
+    least: Count = 1
+    most: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StageManifest:
     """A model in parts that are run in this order.
 
     `inputs` are the leaves of the model's (args, kwargs), `outputs` those of its result; the
     structures are torch's pytree structures as JSON text. `cut_bytes[i]` leaves stage i for
     later ones at the traced batch, one entry fewer than stages. `verified_batches` are the batch
-    sizes at which the files gave the model's result to the bit when they were written.
+    sizes at which the files gave the model's result to the bit when they were written. `sizes`
+    names the free sizes of the inputs that are limited.
     """
 
     source: str
@@ -82,3 +102,4 @@ class StageManifest:
     cut_bytes: tuple[Whole, ...]
     verified_batches: tuple[Count, ...] = ()
     notes: tuple[str, ...] = ()
+    sizes: Added[tuple[SizeRange, ...]] = ()

@@ -1,5 +1,6 @@
 """Extraction: every part of every cut computes to the bit what the model does, and holds only what it needs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.seeds import repeated
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.partitioning.extraction.stage_drafts import divide
 from torchsplit_core.stages.export_child import write_stages
+from torchsplit_core.stages.staged_model import StagedModel
 from torchsplit_core.values import InputFault
 
 
@@ -213,6 +215,64 @@ def test_what_draws_random_numbers_is_said_and_not_compared(tmp_path):
     parts = parts_of(program, cut_after(program, "relu"), tmp_path, x)
     assert divide(program, cut_after(program, "relu")).random == ("rand",)
     assert parts.manifest.verified_batches == () and "rand (aten.rand" in parts.manifest.notes[0]
+
+
+class Branch(nn.Module):
+    """What `alone` gives where the batch is 1."""
+
+    def __init__(self, alone: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear, self.alone = nn.Linear(4, 4), alone
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        y = torch.relu(self.linear(x) * self.calls) + 1
+        return self.alone(y) if x.shape[0] == 1 else y
+
+
+def fails(y: torch.Tensor) -> torch.Tensor:
+    raise ValueError("one row alone")
+
+
+@pytest.mark.parametrize(("alone", "holds"), [
+    (lambda y: y * 100, False),
+    (lambda y: y[:, :2], False),
+    (lambda y: y, True),
+    (lambda y: y.squeeze(0), True),
+    (fails, True),
+])  # fmt: skip
+def test_a_graph_that_is_not_the_model_at_batch_1_refuses_it(tmp_path, alone, holds):
+    model, x = Branch(alone), torch.randn(3, 4)
+    program = exported(model, x[:2], other=(x,))
+    model.calls.zero_()
+    digest, stages = graph_of(program).architecture_hash, cut_after(program, "relu")
+    examples = {2: ((x[:2],), {}), 3: ((x,), {})}
+    manifest = write_stages(program, stages, examples, tmp_path, digest, alone=(model, ((x[:1],), {})))
+    assert [note.startswith("At batch 1 the graph") for note in manifest.notes] == [True] * (not holds)
+    assert [(limit.least, limit.most) for limit in manifest.sizes] == [(2, None)] * (not holds)
+    parts = StagedModel(tmp_path, manifest)
+    model.calls.zero_()
+    assert torch.equal(parts(x), model(x))  # the comparison leaves no trace in the parts' state
+    if holds:
+        assert parts(x[:1]).shape == (1, 4)
+    else:
+        with pytest.raises(
+            InputFault, match=r"have the size 1 \(s\d+\), and the parts are the model for 2 and more"
+        ):
+            parts(x[:1])
+
+
+def test_parts_refuse_batches_that_the_graph_does_not_hold_for(tmp_path):
+    class Limited(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 1).relu() * (100 if x.shape[0] >= 8 else 1)
+
+    program = exported(Limited(), torch.ones(2, 4), other=(torch.ones(3, 4),))
+    parts = parts_of(program, cut_after(program, "relu"), tmp_path, torch.ones(2, 4))
+    assert torch.equal(parts(torch.ones(7, 4)), Limited()(torch.ones(7, 4)))
+    with pytest.raises(InputFault, match=r"have the size 8 \(s\d+\), and the parts are the model for 1 to 7"):
+        parts(torch.ones(8, 4))
 
 
 class Found(nn.Module):

@@ -154,6 +154,16 @@ def test_a_row_of_the_stage_itself_stands_before_what_is_estimated():
     assert cut.cut_bytes == (8.0,)
 
 
+def test_batches_that_parts_cannot_run_are_points_of_the_whole_model_alone():
+    cuts = PartitionOutcome("optimal", (CANDIDATE,), 1.0, 0.0, architecture_hash="h", largest_batch=7)
+    request = build_request([profile(*WHOLE)], parse_fleet("1xA30-24GB"), candidates=[cuts])
+    batches = [
+        {point.batch_size for stage in variant.stages for point in stage.points}
+        for variant in request.models[0].variants
+    ]
+    assert batches == [{1, 2, 8, 64}, {1, 2}]
+
+
 def test_candidates_of_equal_stages_make_one_variant():
     other = replace(CANDIDATE, stages=(("x", "a"), ("b", "c")))
     single = replace(CANDIDATE, stages=(("x", "a", "b", "c"),), cut_bytes=())

@@ -45,6 +45,8 @@ from torchsplit_core.values.profile import BASES
 
 _SliceKeys = set[tuple[str, str | None]]
 """gpu_type and profile of rows; None: a whole GPU."""
+_Cut = tuple[PartitionCandidate, int | None]
+"""A candidate and the largest batch of its outcome."""
 
 
 def model_name(profile: Profile) -> str:
@@ -259,9 +261,9 @@ def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
 
 def _match_candidates(
     candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]
-) -> list[list[PartitionCandidate]]:
+) -> list[list[_Cut]]:
     """The candidates of each profile: matched by architecture hash, else by source, else by node ids."""
-    matches: list[list[PartitionCandidate]] = [[] for _ in profiles]
+    matches: list[list[_Cut]] = [[] for _ in profiles]
     for outcome in candidates:
         for index, profile in enumerate(profiles):
             same_hash = outcome.architecture_hash and outcome.architecture_hash == profile.architecture_hash
@@ -276,7 +278,7 @@ def _match_candidates(
                 and known.issuperset(name for stage in outcome.candidates[0].stages for name in stage)
             )
             if same_hash or same_source or same_nodes:
-                matches[index].extend(outcome.candidates)
+                matches[index].extend((candidate, outcome.largest_batch) for candidate in outcome.candidates)
                 break
         else:
             label = outcome.source or outcome.architecture_hash[:12] or "a model without a source"
@@ -293,20 +295,22 @@ def _match_candidates(
     return matches
 
 
-def _variants(
-    profile: Profile, candidates: Sequence[PartitionCandidate], slices: _SliceKeys
-) -> tuple[Variant, ...]:
-    """The whole model first, then a variant for each candidate of at least two stages; equal cuts are merged."""
+def _variants(profile: Profile, candidates: Sequence[_Cut], slices: _SliceKeys) -> tuple[Variant, ...]:
+    """The whole model first, then a variant for each candidate of at least two stages; equal cuts are merged.
+
+    A variant has no estimated points at batches that parts of the model cannot run.
+    """
     whole = _rows(profile, "whole", slices)
     variants = [Variant(name="whole", stages=(Stage("whole", points_of(whole)),))]
-    distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
-    for candidate in candidates:
+    distinct: dict[tuple[frozenset[str], ...], _Cut] = {}
+    for candidate, largest_batch in candidates:
         if len(candidate.stages) > 1:
-            distinct.setdefault(tuple(map(frozenset, candidate.stages)), candidate)
-    for number, candidate in enumerate(distinct.values(), start=1):
+            distinct.setdefault(tuple(map(frozenset, candidate.stages)), (candidate, largest_batch))
+    for number, (candidate, largest_batch) in enumerate(distinct.values(), start=1):
         parts = len(candidate.stages)
         names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
-        estimated = stage_rows(profile, whole, candidate, names)
+        runnable = [row for row in whole if largest_batch is None or row.batch_size <= largest_batch]
+        estimated = stage_rows(profile, runnable, candidate, names)
         fixed, per_request = cut_bytes_of(candidate)
         variants.append(
             Variant(
