@@ -1,6 +1,7 @@
 """The command line from outside: the newcomer's path, exit codes, one message for bad input."""
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -152,6 +153,36 @@ def test_bad_input_is_one_message_and_exit_code_2(arguments, match, tmp_path, mo
     message = printed.err.strip().splitlines()[-1]
     assert message.startswith("torchsplit: ") and match in message
     assert "Traceback" not in printed.err and printed.out == ""
+
+
+LONG_NAME = "n" * 300
+
+
+@pytest.mark.parametrize("arguments", [
+    ("partition", "examples/partition_request.json", "-o", LONG_NAME),
+    ("deploy", "examples/plan.json", "-o", LONG_NAME),
+    ("strategy", "examples/strategy_request.json", "--export", LONG_NAME),
+    ("apply", "examples/plan.json", "--from", "examples/host_state.json", "--journal", LONG_NAME),
+    ("size", LONG_NAME, "--gpus", "A100-80GB", "--rate", "1"),
+    ("profile", "sample:diamond", "--read", LONG_NAME),
+    ("trace", f"{LONG_NAME}.pt2"),
+])  # fmt: skip
+def test_a_name_too_long_is_the_users_fault(arguments, monkeypatch, stderr_of):
+    monkeypatch.chdir(ROOT)
+    said = stderr_of(*arguments)
+    assert "cannot be used: file name too long. Shorten the name." in said and LONG_NAME in said
+
+
+def test_a_folder_closed_to_the_user_is_the_users_fault(monkeypatch, stderr_of):
+    def refuse(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    said = stderr_of("partition", "request.json", "-o", "closed/cuts.json")
+    assert (
+        "closed/cuts.json: cannot be used: permission denied. Check the path, and who may use its folder."
+        in said
+    )
 
 
 def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path, capsys):

@@ -145,6 +145,23 @@ def test_engines_print_tokens_and_write_each_request(tmp_path, capsys):
         assert arrival <= start < first <= last
 
 
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.0, "has bert with a share of 0"), (2.0, "has tenants whose shares add up to 2")],
+)
+@pytest.mark.parametrize("command", [
+    ("simulate", "--request", PLAN[2]), ("transition", "--from", EXAMPLES / "host_state.json"),
+    ("apply", "--from", EXAMPLES / "host_state.json"), ("deploy", "-o", "out"),
+])  # fmt: skip
+def test_a_plan_with_an_impossible_share_is_refused(command, share, words, tmp_path, stderr_of, monkeypatch):
+    plan = json.loads((EXAMPLES / "plan.json").read_text())
+    plan["gpus"][0]["slices"][0]["tenants"][0]["share"] = share
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    monkeypatch.chdir(tmp_path)
+    assert f"slices of gpu0: 1g.10gb at 0: {words}" in stderr_of(command[0], "plan.json", *command[1:])
+    assert not (tmp_path / "out").exists()
+
+
 def test_rows_are_of_engines_alone(tmp_path, capsys):
     rows = tmp_path / "rows.csv"
     assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--requests-out", str(rows)]) == 2

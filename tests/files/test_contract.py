@@ -6,8 +6,18 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.pipes import pipe_with
 from tools.write_examples import within_response_times
-from torchsplit_core.files import FORMATS, parse_json, read_file, read_text, schema_of, write_file, write_text
+from torchsplit_core.files import (
+    FORMATS,
+    contract,
+    parse_json,
+    read_file,
+    read_text,
+    schema_of,
+    write_file,
+    write_text,
+)
 from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.values import InputFault, NodeProfile, NodeTimes, PlanOutcome, PlanRequest, Profile
 
@@ -153,6 +163,17 @@ def test_reading_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     with pytest.raises(InputFault, match=r"is a torchsplit\.\w+ file, not a torchsplit\.plan file"):
         read_file(tmp_path / "request.json", expected="torchsplit.plan")
+
+
+def test_of_what_has_no_size_no_more_is_read_than_the_largest_file(monkeypatch):
+    monkeypatch.setattr(contract, "LARGEST_FILE_BYTES", 1000)
+    with pipe_with(b" " * 2000) as path, pytest.raises(InputFault, match="has more than the 0 MiB"):
+        read_file(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    text = json.dumps(REQUEST)
+    assert read_text(f"\ufeff{text}") == read_text(text)
 
 
 def test_writing_replaces_the_whole_file_or_nothing(tmp_path):

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pipes import pipe_with
+from torchsplit_core.tables import arrival_times, sheet
 from torchsplit_core.tables.arrival_times import read_arrival_times
 from torchsplit_core.values import InputFault
 
@@ -67,3 +69,10 @@ def test_what_is_no_time_is_one_message(tmp_path, text, match):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputFault, match=r"none\.csv: cannot be read: no such file\."):
         read_arrival_times(tmp_path / "none.csv")
+
+
+def test_of_what_has_no_size_no_more_is_read_than_the_largest_table(monkeypatch):
+    for module in (arrival_times, sheet):
+        monkeypatch.setattr(module, "LARGEST_TABLE_BYTES", 1000)
+    with pipe_with(b"1\n" * 1000) as path, pytest.raises(InputFault, match="has 1,001 bytes"):
+        read_arrival_times(path)

@@ -98,3 +98,17 @@ def test_an_earlier_plan_is_a_state():
 def test_a_state_that_no_host_can_be_in_is_refused(bad, words):
     with pytest.raises(InputFault, match=words):
         check_state(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (plan(("3g.40gb", 0, "a")), "has no profile 3g.40gb"),
+        (plan(("2g.12gb", 0, "a"), ("2g.12gb", 0, "b")), "overlaps"),
+        (plan(("2g.12gb", 1, "a")), "2g.12gb cannot start at slot 1"),
+        (plan_of([PlannedGpu("p/0", TYPE, False)] * 2), "'p/0' is given twice"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(bad, words):
+    with pytest.raises(InputFault, match=words):
+        plan_transition(bad, state())

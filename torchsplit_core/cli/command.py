@@ -29,7 +29,7 @@ from torchsplit_core.cli.common import (
     discard_stdout,
     tolerate_lost_stderr,
 )
-from torchsplit_core.values import InputFault, last_cause
+from torchsplit_core.values import InputFault, last_cause, system_reason
 
 
 def _output_options(parser: argparse.ArgumentParser) -> None:
@@ -211,6 +211,13 @@ A module is loaded when one of its commands is given: `torchsplit --help` loads 
 """
 
 
+_UNUSABLE = {
+    errno.EACCES: "Check the path, and who may use its folder.",
+    errno.ENAMETOOLONG: "Shorten the name.",
+}
+"""What even the question whether a path is there may meet → the remedy."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # On a busy machine numpy's small matrices are several times slower with several threads, which wait for each other.
@@ -253,6 +260,9 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             problem = f"{where}: cannot be written: {os.strerror(error.errno).lower()}"
             print(f"torchsplit: {problem}. Make room, and run it again.", file=sys.stderr)
             return 2
+        if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
+            problem = f"cannot be used: {system_reason(error)}"
+            return _print_fault(InputFault(str(error.filename), problem, _UNUSABLE[error.errno]), arguments)
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()
         cause = last_cause(error)

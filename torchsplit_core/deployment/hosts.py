@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import creation_order, gpu_type, profile_cores
 from torchsplit_core.hardware.gpu_ids import device_indices, host_of
-from torchsplit_core.hardware.layouts import layout_fault
+from torchsplit_core.hardware.host_state.validity import check_planned
 from torchsplit_core.values import (
     WHOLE_GPU,
     InputFault,
@@ -20,7 +20,6 @@ from torchsplit_core.values import (
     PlanOutcome,
     point_type,
     quoted,
-    slice_name,
 )
 
 
@@ -63,8 +62,8 @@ class Host:
 def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
     """The hosts with at least one cut GPU, in the order of the plan.
 
-    Raises InputFault if the outcome has no plan, no GPU has a slice, an id is duplicate or empty before its slash, or
-    slices cannot exist together on their GPU.
+    Raises InputFault if the outcome has no plan, no GPU has a slice, or an id is empty before its slash, and as
+    `check_planned` does: mig-parted accepts layouts that no GPU can have.
     """
     if plan.status not in ("optimal", "feasible"):
         raise InputFault(
@@ -73,11 +72,8 @@ def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
             "Read the outcome's conflicts or give the solver more time, then plan again.",
         )
     by_host: dict[str | None, list[PlannedGpu]] = {}
-    seen: set[str] = set()
+    check_planned(plan.gpus)
     for gpu in plan.gpus:
-        if gpu.id in seen:
-            raise InputFault("plan gpus id", f"{quoted(gpu.id)} is given twice", "Give each GPU its own id.")
-        seen.add(gpu.id)
         by_host.setdefault(_host_name(gpu.id), []).append(gpu)
     hosts = []
     for name, gpus in by_host.items():
@@ -131,16 +127,7 @@ def core_range(host: Host, gpu: HostGpu, item: PlannedSlice) -> str | None:
 
 
 def _slices_in_creation_order(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
-    """mig-parted accepts layouts that no GPU can have, so they must be checked here."""
     kind = gpu_type(gpu.type)
     placed = tuple(PlacedProfile(item.profile, item.start) for item in gpu.slices)
-    fault = layout_fault(kind, placed)
-    if fault is not None:
-        raise InputFault(
-            f"slices of {gpu.id}",
-            f"{', '.join(slice_name(item.profile, item.start) for item in placed)} cannot exist together on one "
-            f"{gpu.type}: {fault}",
-            "Take the plan as the planner wrote it, or plan again.",
-        )
     by_start = {item.start: item for item in gpu.slices}
     return tuple(by_start[item.start] for item in creation_order(kind, Layout(kind.name, placed)))

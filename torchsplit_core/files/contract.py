@@ -140,7 +140,7 @@ def _parsed(
         )
     if "format" not in data:
         raise InputFault(
-            origin, "has no field format, so it is no contract file", "Pass a file that TorchSplit wrote."
+            origin, "does not say what it is: it has no field format", "Pass a file that TorchSplit wrote."
         )
     name = data["format"]
     if not isinstance(name, str) or name not in FORMATS:
@@ -223,7 +223,11 @@ def _text_of(path: str | Path) -> str:
             size = len(data)
         else:
             size = Path(path).stat().st_size
-            data = b"" if size > LARGEST_FILE_BYTES else Path(path).read_bytes()
+            if size <= LARGEST_FILE_BYTES:
+                # A device or a pipe has size 0, and a device may have no end.
+                with Path(path).open("rb") as file:
+                    data = file.read(LARGEST_FILE_BYTES + 1)
+                size = len(data)
         if size > LARGEST_FILE_BYTES:
             most = LARGEST_FILE_BYTES >> 20
             problem = f"has more than the {most} MiB of a contract file"

@@ -94,7 +94,11 @@ def _json_size(text_bytes: int, objects: int, lists: int, entries: int, commas: 
 def parse_json(
     text: str, origin: str, *, memory_bytes: int = TRUSTED_BYTES, what: str = "a contract file"
 ) -> Any:
-    """The JSON value of a text. Raises InputFault for what is none, or could need more memory than it may."""
+    """The JSON value of a text, with or without a byte order mark.
+
+    Raises InputFault for what is none, or could need more memory than it may.
+    """
+    text = text.removeprefix("\ufeff")
     refuse_large(measure(text).read_bytes, memory_bytes, origin)
     try:
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_checked_object)

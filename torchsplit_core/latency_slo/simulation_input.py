@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from torchsplit_core.hardware.host_state.validity import check_planned
 from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
 from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
@@ -38,7 +39,8 @@ ArrivalsAt = Callable[[PlanModel], Arrivals]
 def simulation_request(
     outcome: PlanOutcome, request: PlanRequest, arrivals: ArrivalsAt | None = None
 ) -> SimulationRequest:
-    """The plan as servers and queues. Raises InputFault if the plan has no slices or belongs to other models.
+    """The plan as servers and queues. Raises InputFault if the plan has no slices, cannot be, or belongs to other
+    models.
 
     Each stage has one queue for all its instances; those fastest per request of a full batch come first. `arrivals`
     overrides the model's own arrivals, which default to Poisson at the demand. Models without an instance are omitted,
@@ -48,6 +50,7 @@ def simulation_request(
     """
     if not any(gpu.slices for gpu in outcome.gpus):
         raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
+    check_planned(outcome.gpus)
     instances = planned_instances(outcome.gpus, request)
     arrivals_of = arrivals or (lambda model: model.expected_arrivals)
     front = frontend_ms(request, outcome)

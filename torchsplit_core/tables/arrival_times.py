@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from torchsplit_core.tables.cell_parsing import CellFault, parse_number
-from torchsplit_core.tables.sheet import decode
+from torchsplit_core.tables.sheet import LARGEST_TABLE_BYTES, decode
 from torchsplit_core.values import InputFault, quoted, system_reason
 
 SECONDS = ("time_s", "times_s", "arrival_s", "time", "times", "arrival_time", "seconds", "t")
@@ -28,7 +28,8 @@ def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
     """`arrival_times` of a file. Raises InputFault also if the file cannot be read."""
     origin = str(path)
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST_TABLE_BYTES + 1)
     except OSError as error:
         raise InputFault(origin, f"cannot be read: {system_reason(error)}", "Check the path.") from error
     return arrival_times(data, origin)

@@ -9,7 +9,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.gpu_ids import host_of
 from torchsplit_core.hardware.host_state.assignment import FleetAssignment, FleetMatching, Match, is_mig_on
 from torchsplit_core.hardware.host_state.engine_groups import with_common_groups
-from torchsplit_core.hardware.host_state.validity import check_state, engine_group, has_mig
+from torchsplit_core.hardware.host_state.validity import check_planned, check_state, engine_group, has_mig
 from torchsplit_core.transition.order import MOST_TRIES, Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs, timelines
@@ -60,8 +60,8 @@ def plan_transition(
     Infeasible, with a message, where the plan needs more GPUs of a type than there are, or places that others hold and
     `evict_foreign` is not given. `request` gives demands; without it a model's is the lesser of its throughputs before
     and after. `most_tries`: parts put behind begun orders for one assignment of GPUs, a few times as many for all
-    others of equal value. Verified without the search. Raises InputFault for an outcome without a plan, or a state that
-    no host can be in.
+    others of equal value. Verified without the search. Raises InputFault for an outcome without a plan, a plan
+    that cannot be, or a state that no host can be in.
     """
     if plan.status not in ("optimal", "feasible"):
         problem = f"has the status {quoted(plan.status)}, so there is nothing to change to"
@@ -71,6 +71,7 @@ def plan_transition(
         if missing:
             problem = f"has no model {quoted(min(missing))}, which the plan has"
             raise InputFault("request", problem, "Pass the request that the plan answers.")
+    check_planned(plan.gpus)
     check_state(state)
     state = with_common_groups(state, plan.gpus)
     searched = _Search(plan, state, request, times or ChangeTimes(), evict_foreign, most_tries)

@@ -139,6 +139,13 @@ def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again
         build_request([measured], parse_fleet("1xA30-24GB"), candidates=[replace(cut, source="other")])
 
 
+@pytest.mark.parametrize("peaks", [(1,), (1, 2, 3)])
+def test_a_candidate_has_a_peak_for_each_stage(peaks):
+    words = rf"cut 1, peak_memory_bytes: has {len(peaks)} figures for 2 stages"
+    with pytest.raises(InputFault, match=words):
+        variants(profile(*WHOLE), replace(CANDIDATE, peak_memory_bytes=peaks))
+
+
 def test_a_row_of_the_stage_itself_stands_before_what_is_estimated():
     own = replace(
         WHOLE[1], stage=NAMES[1], throughput_rps=7.0, latency_ms=9.0, memory_gib=2.0, low_rps=6.0,

@@ -1,8 +1,8 @@
-"""States of hosts that can be, and what makes a running tenant the planned one."""
+"""States of hosts and plans that can be, and what makes a running tenant the planned one."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from torchsplit_core.hardware.catalogue import gpu_type
@@ -14,6 +14,7 @@ from torchsplit_core.values import (
     HostState,
     InputFault,
     PlacedProfile,
+    PlannedGpu,
     StateGpu,
     Tenant,
     quoted,
@@ -22,6 +23,8 @@ from torchsplit_core.values import (
 
 SHARE_DIGITS = 9
 """Shares that agree in so many digits are equal: plans are written in full precision, hands write fewer."""
+_MOST_SHARES = 1 + 1e-6
+"""Of one slice, within rounding."""
 
 
 def tenant_key(tenant: Tenant | ForeignTenant) -> Hashable:
@@ -56,6 +59,38 @@ def engine_group(tenant: Tenant | ForeignTenant) -> str | None:
 def has_mig(kind: GpuType) -> bool:
     """Whether the type has a MIG mode that can be switched."""
     return kind.divided == "mig"
+
+
+def check_planned(gpus: Iterable[PlannedGpu]) -> None:
+    """Raise InputFault for what no plan can have: an id that is given twice, slices of an unknown GPU type or that
+    cannot exist together, a tenant without a share, shares above a whole."""
+    ids: set[str] = set()
+    for gpu in gpus:
+        if gpu.id in ids:
+            raise InputFault("plan gpus id", f"{quoted(gpu.id)} is given twice", "Give each GPU its own id.")
+        ids.add(gpu.id)
+        if gpu.slices:
+            _check_slices(gpu)
+
+
+def _check_slices(gpu: PlannedGpu) -> None:
+    remedy = "Take the plan as the planner wrote it, or plan again."
+    fault = layout_fault(gpu_type(gpu.type), [PlacedProfile(item.profile, item.start) for item in gpu.slices])
+    if fault is not None:
+        raise InputFault(
+            f"slices of {gpu.id}",
+            f"{', '.join(slice_name(item.profile, item.start) for item in gpu.slices)} cannot exist together on one "
+            f"{gpu.type}: {fault}",
+            remedy,
+        )
+    for item in gpu.slices:
+        where = f"slices of {gpu.id}: {slice_name(item.profile, item.start)}"
+        for tenant in item.tenants:
+            if tenant.share <= 0:
+                raise InputFault(where, f"has {tenant.model} with a share of {tenant.share:g}", remedy)
+        total = sum(tenant.share for tenant in item.tenants)
+        if total > _MOST_SHARES:
+            raise InputFault(where, f"has tenants whose shares add up to {total:.6g}", remedy)
 
 
 def check_state(state: HostState, origin: str = "state") -> None:
@@ -99,7 +134,7 @@ def _check_instances(gpu: StateGpu, kind: GpuType, where: str) -> None:
         raise InputFault(where, problem, "Capture it anew, or correct mig_enabled.")
     for item in gpu.instances:
         total = sum(tenant.share for tenant in item.planned_tenants)
-        if total > 1 + 1e-6:
+        if total > _MOST_SHARES:
             raise InputFault(
                 f"{where}: {slice_name(item.profile, item.start)}",
                 f"has tenants whose shares add up to {total:.6g}",

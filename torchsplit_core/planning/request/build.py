@@ -307,7 +307,13 @@ def _variants(profile: Profile, candidates: Sequence[_Cut], slices: _SliceKeys) 
         if len(candidate.stages) > 1:
             distinct.setdefault(tuple(map(frozenset, candidate.stages)), (candidate, largest_batch))
     for number, (candidate, largest_batch) in enumerate(distinct.values(), start=1):
-        parts = len(candidate.stages)
+        parts, peaks = len(candidate.stages), len(candidate.peak_memory_bytes)
+        if peaks != parts:
+            raise InputFault(
+                f"--candidates: cut {number}, peak_memory_bytes",
+                f"has {peaks} figures for {parts} stages",
+                "Give one figure for each stage, or partition again.",
+            )
         names = [f"cut{number}.{index}of{parts}" for index in range(1, parts + 1)]
         runnable = [row for row in whole if largest_batch is None or row.batch_size <= largest_batch]
         estimated = stage_rows(profile, runnable, candidate, names)
