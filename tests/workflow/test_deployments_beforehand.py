@@ -8,8 +8,10 @@ import pytest
 
 from tests.support.planning.requests import whole_model
 from torchsplit_core import stages, tracing, workflow
+from torchsplit_core.deployment import WORKLOAD_FORMATS, custom_images, omitted_by
 from torchsplit_core.planning import plan
 from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, Point
+from torchsplit_core.workflow.deployments import default_formats
 
 
 class Begun(Exception):
@@ -48,6 +50,21 @@ def test_what_is_right_begins(tmp_path):
     """So that the tests below show that it is not begun."""
     with pytest.raises(Begun):
         deploy(planned("node-a"), tmp_path)
+
+
+def test_formats_that_cannot_name_the_hosts_are_left_out(tmp_path):
+    request, outcome = planned("Node_A")
+    images = custom_images(request)
+    chosen = default_formats(outcome, images)
+    assert "compose" in chosen and not {"kubernetes", "slurm"} & set(chosen)
+    several = planned("Node_A", "node-b", sources=("sample:diamond", "sample:clip"))
+    names = {path.name for path in deploy(several, tmp_path)}
+    assert {"README.md", "mig-parted.yaml"} <= names and "compose.yaml" not in names
+    for name in WORKLOAD_FORMATS:
+        omitted = omitted_by(several[1], name, custom_images(several[0]))
+        assert (
+            omitted[1] and f"everything, since host 'Node_A' is no node name that {name} takes" in omitted[0]
+        )
 
 
 @pytest.mark.parametrize("name", ["kubernetes", "slurm"])

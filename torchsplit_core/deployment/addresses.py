@@ -24,7 +24,7 @@ def check_nodes(hosts: tuple[Host, ...], format_name: str) -> None:
         if host.name is not None and not is_node(host.name):
             raise InputFault(
                 "plan gpus id",
-                f"host {quoted(host.name)} is no name of a node, which it is in {format_name} (RFC 1123: lower-case "
+                f"host {quoted(host.name)} is no node name that {format_name} takes (RFC 1123: lower-case "
                 "letters, digits, hyphens and dots, at most 63 characters between dots and 253 in all)",
                 "Give GPUs the ids NODE/gpu0, or choose another --format.",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from torchsplit_core.deployment.addresses import check_addresses, check_nodes
 from torchsplit_core.deployment.custom_images import CustomImage, custom_images
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.compose import compose_files
@@ -122,6 +123,8 @@ def models_to_write(
         )
     images = custom_images(request) if images is None else images
     for name in workloads:
+        if fault := _host_fault(plan, name):
+            raise fault
         omitted, omits_all = omitted_by(plan, name, images)
         if omits_all:
             raise InputFault(
@@ -175,6 +178,8 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
         return "everything, since this format divides GPUs and the plan uses only cores", True
     if images is None:
         return "everything, since only the plan's request says what the models are, and it is not there", True
+    if fault := _host_fault(plan, name):
+        return f"everything, since {fault.problem}", True
     served = list(tenants_on(plan.gpus))
     if name in FILE_FORMATS:
         omitted = [
@@ -195,3 +200,16 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
     else:
         return "", False
     return (text if omitted else ""), bool(served) and len(omitted) == len(served)
+
+
+def _host_fault(plan: PlanOutcome, name: str) -> InputFault | None:
+    """Why a format that runs models cannot name the plan's hosts, or they not reach each other; None if they can."""
+    hosts = group_by_host(plan)
+    try:
+        if name in WHOLE_SLICE_FORMATS:
+            check_nodes(hosts, name)
+        if name != "kubernetes":
+            check_addresses(hosts, name)
+    except InputFault as fault:
+        return fault
+    return None

@@ -149,7 +149,7 @@ def test_nothing_stands_in_for_a_cut_model(workspace, started):
 def test_what_is_missing_is_said_once_for_all_models(workspace, started):
     """Eleven models of the library on slices that are not here: one warning, three names in it."""
     names = [f"net{number}" for number in range(11)]
-    placed = [Placed(name, "1g.10gb", start=number % 7) for number, name in enumerate(names)]
+    placed = [Placed(name, "1g.10gb", start=number % 7, share=0.5) for number, name in enumerate(names)]
     plan, request = cpu_plan(placed, {name: f"library:{name}" for name in names}, type_="A100-80GB")
     put_plan(workspace, request, plan, "cores")
     (warning,) = opened(workspace).warning
