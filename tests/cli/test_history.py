@@ -57,6 +57,7 @@ def test_bounds_and_a_zone_choose_the_hours(tmp_path, capsys):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["--peak"], "--peak: is given without --request"),
+    (["--request", ""], "the name of a file is empty"),
     (["--windows", "00:00-24:00"], "--windows: is given without --request"),
     (["--time-zone", "Mars/Olympus"], "--time-zone: unknown time zone 'Mars/Olympus'"),
     (["--time-zone", "../../etc/passwd"], "--time-zone: unknown time zone"),

@@ -259,6 +259,11 @@ def test_a_request_for_a_fleet_without_figures_is_mended_by_the_named_command(tm
     (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
     ("model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n", "L4-24GB", "(GPU types of the rows: CPU)"),
     ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
+    (
+        "model,gpu_type,profile,batch_size,throughput_rps,basis\n"
+        "net,CPU,,8,100,measured\nnet,A100-80GB,1g.10gb,8,100,estimated\n", "L4-24GB",
+        "no measured row is of a GPU type with published peaks (GPU types of the measured rows: CPU)",
+    ),
     ("", "L4-24GB", "empty"),
 ])  # fmt: skip
 def test_estimate_to_refuses_what_it_cannot_estimate(text, to, told, tmp_path, capsys):

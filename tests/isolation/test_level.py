@@ -1,6 +1,7 @@
 """Which level is chosen where the kernel refuses something, and that its words are true of it."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.isolation import available_levels, isolation_level, run_limited
 from torchsplit_core.isolation.cost import set_up_seconds
+from torchsplit_core.isolation.sandbox import current_sandbox
 from torchsplit_core.isolation.sandbox.access import is_wide, readable_beside
 from torchsplit_core.isolation.sandbox.level import NAMES, Availability, levels_in
 from torchsplit_core.values import InputFault
@@ -124,6 +126,12 @@ def test_an_offer_of_nothing_leaves_the_limits():
     assert levels_in(Availability("no", 0, True)) == ("limits",)
     assert levels_in(Availability("", 0, False)) == ("namespaces", "limits")
     assert levels_in(Availability("", 3, True)) == NAMES
+
+
+def test_the_remedy_for_a_missing_file_is_true_of_wide_folders_too(monkeypatch):
+    monkeypatch.setattr(current_sandbox, "level", "landlock")
+    words = current_sandbox.remedy_for(FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    assert "only the .py files of one that holds your home, the store or temporary files" in words
 
 
 def test_wide_folders_are_those_that_hold_what_is_private(tmp_path, monkeypatch):

@@ -50,6 +50,12 @@ def test_cuts_are_limited_to_the_batches_of_their_graph():
     assert solve_partitioning_problem(graph, even_profile(graph), stages=2).largest_batch == 7
 
 
+def test_a_model_without_operations_has_nothing_to_cut():
+    inputs = replace(GRAPH, nodes=tuple(node for node in GRAPH.nodes if node.kind == "input"))
+    with pytest.raises(InputFault, match="model: has no operations, so there is nothing to cut"):
+        PartitionProvider(inputs, replace(even_profile(GRAPH), nodes=()))
+
+
 def test_peak_memory_by_hand():
     # x (200) enters and is read last by out0; mask (10) is read by bias0 but kept for later stages.
     stage = ("x", "mask", "mm0", "v0", "bias0", "out0")

@@ -119,8 +119,8 @@ def test_more_windows_never_cost_more_and_a_day_of_slots_is_the_trace_itself():
     costs = [cut_day(slots, windows, "largest").cost for windows in range(1, 13)]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == pytest.approx(2.0 * sum(DAY) / 9)
-    for windows in (0, 13):
-        with pytest.raises(InputFault, match="the day has 12 slots"):
+    for windows, remedy in ((0, "Ask for one window at least"), (13, "Ask for fewer windows")):
+        with pytest.raises(InputFault, match=f"is {windows}, and the day has 12 slots. {remedy}"):
             cut_day(slots, windows, "largest")
 
 

@@ -230,7 +230,7 @@ def test_files_that_are_no_pt2_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("members", "said"), [
-    ({"readme.txt": b"hello"}, r"models/NAME\.json"),
+    ({"readme.txt": b"hello"}, r"no member of it is models/NAME\.json"),
     ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds no exported program"),
     ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"holds 2 programs: a, b"),
     ({"m/models/model.json": b"\xff\x00"}, r"is not a JSON object"),

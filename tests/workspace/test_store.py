@@ -174,6 +174,14 @@ def archive(manifest: object, **files: str) -> bytes:
     return buffer.getvalue()
 
 
+def test_a_zip_file_of_something_else_is_said_to_be_no_workspace(store):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("photo.png", b"")
+    with pytest.raises(InputFault, match=r"archive: is no exported workspace: it has no manifest\.json"):
+        import_workspace(store, buffer.getvalue())
+
+
 HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
 
 

@@ -90,7 +90,7 @@ def _simulate(options: argparse.Namespace) -> int:
     check_replay_options(options)
     if options.trace:
         return _simulate_day(options)
-    request = _request_from_plan(options) if options.request else _request_from_file(options)
+    request = _request_from_plan(options) if options.request is not None else _request_from_file(options)
     limits = _slo_limits(options.slo, {model.name for model in request.models})
     models = tuple(replace(model, slo_ms=limits.get(model.name, model.slo_ms)) for model in request.models)
     request = replace(request, models=models)

@@ -82,7 +82,7 @@ def transition_between(plan: PlanOutcome, state: HostState, options: argparse.Na
     from torchsplit_core.transition import plan_transition
 
     request = None
-    if options.request:
+    if options.request is not None:
         request = files.read_file(options.request, expected="torchsplit.plan_request")[1]
     return plan_transition(
         plan,

@@ -217,6 +217,8 @@ def standard_input(most_bytes: int) -> bytes:
 def _text_of(path: str | Path) -> str:
     """The text of a contract file. Raises InputFault where it cannot be read or is too large."""
     where = origin_of(path)
+    if not where:
+        raise InputFault("", "the name of a file is empty", "Name a file.")
     try:
         if str(path) == STANDARD_STREAM:
             data = standard_input(LARGEST_FILE_BYTES)

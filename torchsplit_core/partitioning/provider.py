@@ -66,6 +66,9 @@ class PartitionProvider:
         self.graph = annotate_with_profiling_data(graph, profile)
         self.profile = profile
         self.row = reference_row(profile, graph.traced_batch)
+        if not any(node.kind == "op" for node in graph.nodes):
+            problem = "has no operations, so there is nothing to cut"
+            raise InputFault(profile.source, problem, "Choose a model that computes something.")
         if not any(node.time_share > 0 for node in profile.nodes):
             raise InputFault(
                 f"profile of {profile.source}",

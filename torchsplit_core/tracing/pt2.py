@@ -75,7 +75,7 @@ def _read_archive(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[
     if not programs:
         raise InputFault(
             where,
-            f"holds no exported program: none of its {len(members)} members is models/NAME.json",
+            "holds no exported program: no member of it is models/NAME.json",
             REMEDY,
         )
     if len(programs) > 1:

@@ -100,17 +100,20 @@ def _check_transfers(
         notes += (f"{small}: points left out that need more memory, or were not seen to run in so little",)
     if any(transferred.rows for transferred in transfers):
         return notes
-    types = tuple(dict.fromkeys(row.gpu_type for row in rows))
+    # Where rows are measured, the estimated ones are no basis.
+    measured = [row for row in rows if row.basis != "estimated"]
+    kind = "measured row" if 0 < len(measured) < len(rows) else "row"
+    types = tuple(dict.fromkeys(row.gpu_type for row in measured or rows))
     type_names = ", ".join(types) or "none"
     if not set(types) & set(peak_names()):
         raise InputFault(
             "rows",
-            f"none is of a GPU type with published peaks (GPU types of the rows: {type_names})",
+            f"no {kind} is of a GPU type with published peaks (GPU types of the {kind}s: {type_names})",
             f"Measure one model on one of {', '.join(peak_names())}.",
         )
     raise InputFault(
         "--to",
-        f"there is nothing to estimate for {', '.join(to)}: {'; '.join(notes)}",
+        ": ".join((f"there is nothing to estimate for {', '.join(to)}", *filter(None, ["; ".join(notes)]))),
         f"Name another GPU type than {type_names}, or TYPE:whole for a GPU left whole.",
     )
 

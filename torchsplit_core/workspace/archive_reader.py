@@ -50,6 +50,9 @@ class ArchiveReader:
         self._archive = archive
         self._entries = _directory(archive)
         self._seen: set[str] = set()
+        if MANIFEST not in self._entries:
+            problem = f"is no exported workspace: it has no {MANIFEST}"
+            raise InputFault("archive", problem, "Choose the zip file that an export of a workspace wrote.")
         text = _text(_join(self._content(MANIFEST, LARGEST_MANIFEST_BYTES)), "archive: manifest")
         self._manifest = parse_json(text, "archive: manifest", memory_bytes=UPLOAD_BYTES)
         self.name, self.results = _checked_manifest(self._manifest)

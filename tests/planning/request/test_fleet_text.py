@@ -31,6 +31,7 @@ def test_an_entry_says_id_cost_node_and_layouts():
 @pytest.mark.parametrize(("text", "told"), [
     ("", "names no GPU"),
     ("0xA100-80GB", "has the count 0"),
+    ("99999999xA100-80GB", "'99999999xA100-80GB' has a count of 8 digits"),
     ("2x", "2x"),
     ("2x A30", "COUNT"),
     ("=A100-80GB", "ID=TYPE"),

@@ -123,6 +123,23 @@ def test_a_config_of_no_decoder_is_said(tmp_path, change, words):
         load_decoder(LlmEngineSettings(str(path), "tiny"))
 
 
+@pytest.mark.parametrize(("content", "words"), [
+    (b"null", "is no config.json of a decoder: it holds null"), (b"{}", "of a decoder: its model_type is missing"),
+    (b'{"model_type": 3}', "its model_type is 3"), (b"x", "line 1, column 1: is not JSON: a value is missing"),
+    (b"\xff", "is not text in UTF-8"), (b" " * (2**20 + 1), "has more than the 1048576 bytes of a config.json"),
+])  # fmt: skip
+def test_a_file_that_is_no_config_is_said_in_words(tmp_path, content, words):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(InputFault, match=words):
+        load_decoder(LlmEngineSettings(str(path), "tiny"))
+
+
+def test_a_name_too_long_is_the_users_fault():
+    with pytest.raises(InputFault, match="n: cannot be read: file name too long"):
+        load_decoder(LlmEngineSettings("n" * 300, "tiny"))
+
+
 def test_a_folder_with_weights_and_tokens_is_served_as_it_is(tmp_path, source):
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel

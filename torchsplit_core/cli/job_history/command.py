@@ -92,7 +92,7 @@ def _history(options: argparse.Namespace) -> int:
     if observed.holes:
         days = ", ".join(observed.holes)
         print(f"warning: no row on {days}: not counted, neither as demand nor as none", file=sys.stderr)
-    if options.request:
+    if options.request is not None:
         write_filled_request(classes, observed, options)
         return 0
     rows = hour_rows(classes, history.samples, observed, options.class_by)
@@ -108,7 +108,7 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    if options.request:
+    if options.request is not None:
         return
     for name in ("map", "windows", "peak"):
         if getattr(options, name):

@@ -28,9 +28,10 @@ def remedy_for(error: BaseException) -> str:
             errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.EXDEV,
         ):  # fmt: skip
             return (
-                "The code of a model reaches its own folder alone: name a file that it reads elsewhere by "
-                "--read PATH (TORCHSPLIT_READABLE for the dashboard) and open it by its absolute path; it writes "
-                "to its working folder."
+                "The code of a model reaches its own folder alone, and only the .py files of one that holds your "
+                "home, the store or temporary files: name any other file that it reads by --read PATH "
+                "(TORCHSPLIT_READABLE for the dashboard) and open it by its absolute path; it writes to its working "
+                "folder."
             )
         cause = cause.__cause__ or cause.__context__
     return ""

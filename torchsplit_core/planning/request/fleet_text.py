@@ -27,6 +27,7 @@ _EXAMPLE = (
     "Write for example 2xA100-80GB, or node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb."
 )
 _OPTIONS = ("cost", "node", "layouts")
+_COUNT_DIGITS = 7
 
 
 def parse_fleet(text: str, where: str = "--gpus") -> tuple[FleetEntry, ...]:
@@ -55,12 +56,16 @@ def format_layouts(layouts: Layouts | None) -> str:
 def _entry(part: str, where: str) -> FleetEntry:
     head, *rest = (item.strip() for item in part.split("@"))
     name, equals, kind = (item.strip() for item in head.rpartition("="))
-    match = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole|:either)?", kind)
+    match = re.fullmatch(r"(?:(\d+)x)?([A-Za-z0-9.\-]+)(:whole|:either)?", kind)
     if not match or "=" in name or bool(name) != bool(equals):
         raise InputFault(
             where,
             f"{quoted(part)} is not [COUNTx]TYPE or ID=TYPE, with :whole, :either or options behind it",
             _EXAMPLE,
+        )
+    if match[1] and len(match[1]) > _COUNT_DIGITS:
+        raise InputFault(
+            where, f"{quoted(part)} has a count of {len(match[1])} digits", "Give the number of the GPUs."
         )
     count = int(match[1] or 1)
     if count < 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,9 +10,11 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
+from torchsplit_core.files import parse_json
+from torchsplit_core.llm.config import LARGEST_CONFIG
 from torchsplit_core.serving.llm_engine.settings import LlmEngineSettings
-from torchsplit_core.values import InputFault
-from torchsplit_core.values.errors import last_cause, quoted
+from torchsplit_core.values import InputFault, system_reason
+from torchsplit_core.values.errors import json_words, last_cause, quoted
 
 BYTES = 256
 TOKENIZER = "tokenizer.json"
@@ -118,17 +119,27 @@ def load_decoder(settings: LlmEngineSettings) -> tuple[Any, TextTokens]:
 
 
 def _config(source: Path) -> PreTrainedConfig:
-    path = source / "config.json" if source.is_dir() else source
+    path = source
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        kind = content["model_type"]
-        if not isinstance(kind, str):
-            raise TypeError(f"model_type {kind!r}")
-        return AutoConfig.for_model(**content)
+        path = source / "config.json" if source.is_dir() else source
+        with path.open("rb") as file:
+            data = file.read(LARGEST_CONFIG + 1)
     except OSError as error:
-        raise InputFault(
-            str(path), "cannot be read", "Name a config.json, or the folder of a model."
-        ) from error
+        problem = f"cannot be read: {system_reason(error)}"
+        raise InputFault(str(path), problem, "Name a config.json, or the folder of a model.") from error
+    if len(data) > LARGEST_CONFIG:
+        raise _no_decoder(str(path), f"has more than the {LARGEST_CONFIG} bytes of a config.json")
+    try:
+        content = parse_json(data.decode(), str(path), what="a config.json")
+    except UnicodeDecodeError as error:
+        raise _no_decoder(str(path), "is not text in UTF-8") from error
+    if not isinstance(content, dict):
+        raise _no_decoder(str(path), f"is no config.json of a decoder: it holds {json_words(content)}")
+    if not isinstance(content.get("model_type"), str):
+        kind = json_words(content["model_type"]) if "model_type" in content else "missing"
+        raise _no_decoder(str(path), f"is no config.json of a decoder: its model_type is {kind}")
+    try:
+        return AutoConfig.for_model(**content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_decoder(str(path), f"is no config.json of a decoder: {last_cause(error)}") from error
 

@@ -90,9 +90,8 @@ def cut_day(slots: DaySlots, windows: int, demand: WindowDemand, weights: Floats
     Of equal ones that which begins earliest. Raises InputFault for fewer than one window, or more than slots.
     """
     if not 1 <= windows <= slots.slots:
-        raise InputFault(
-            "--windows", f"is {windows}, and the day has {slots.slots} slots", "Ask for fewer windows."
-        )
+        remedy = "Ask for one window at least." if windows < 1 else "Ask for fewer windows."
+        raise InputFault("--windows", f"is {windows}, and the day has {slots.slots} slots", remedy)
     costs = window_costs(slots, demand, peak_weights(slots) if weights is None else weights)
     if windows == 1:
         return DayCut(((0, slots.slots),), float(costs[0, -1]))
