@@ -81,7 +81,7 @@ def test_llms_are_expected_by_no_simulation_of_batches_and_keep_their_source(wor
 
 def with_sources(*sources: str) -> tuple[PlanOutcome, PlanRequest]:
     return cpu_plan(
-        [Placed(f"m{i}") for i, _ in enumerate(sources)], {f"m{i}": s for i, s in enumerate(sources)}
+        [Placed(f"m{i}", start=i) for i, _ in enumerate(sources)], {f"m{i}": s for i, s in enumerate(sources)}
     )
 
 
@@ -181,7 +181,7 @@ def test_uploads_run_whole_and_cut(workspace, tmp_path, monkeypatch):
     torch.export.save(exported, tmp_path / "chain.pt2")
     nodes = [node.id for node in workflow.trace(str(tmp_path / "chain.pt2")).nodes if node.kind == "op"]
     stages = {"first": tuple(nodes[:2]), "second": tuple(nodes[2:])}
-    placed = [Placed("net"), *(Placed("chain", "1c", 1, stage, 2) for stage in stages)]
+    placed = [Placed("net"), *(Placed("chain", "1c", 1, stage, 2, share=0.5) for stage in stages)]
     plan, request = cpu_plan(
         placed, {"net": "net.py:Client", "chain": "chain.pt2"}, nodes={"chain": stages}, demand_rps=10.0
     )
