@@ -1,4 +1,7 @@
-"""Plans of whole slices with hard co-locations on few GPUs, proven level by level over fillings of GPUs."""
+"""Plans of whole slices with hard co-locations, bounded level by level over fillings of GPUs, on few GPUs proven.
+
+They begin with a plan of whole sets (patterns/colocated.py), which on more than a few GPUs is the better search.
+"""
 
 from __future__ import annotations
 

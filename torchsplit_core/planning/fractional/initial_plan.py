@@ -126,6 +126,8 @@ def _with_second_tenants(
             pattern_solution = solve_patterns(
                 first_level_problem, until, progress, dict.fromkeys(flexible, 1 - part)
             )
+        # From here on levels on the way are not those of the request.
+        first_level_problem = replace(first_level_problem, on_incumbent=None)
         if pattern_solution is not None and pattern_solution.status in ("optimal", "feasible"):
             assignment = pattern_solution.assign(first_level_problem)
             with watch.searching():

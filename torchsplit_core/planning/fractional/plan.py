@@ -12,7 +12,8 @@
 8. In boxes: levels refuted for ranges of the models' latencies.
 9. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
 10. With hard co-locations, before all these: the plan without them, and the concrete model with them on its layouts
-   (colocated_shares.py).
+   (colocated_shares.py). On many GPUs, where any tie models or a loss is to be survived: whole slices with all that,
+   and second tenants beside them (second_tenants.py).
 11. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
@@ -141,7 +142,9 @@ def plan_fractional(
 
     @cache
     def exclusive() -> Problem:
-        return build_problem(replace(problem.request, sharing="exclusive"))
+        whole_slices = build_problem(replace(problem.request, sharing="exclusive"))
+        # Whole slices are shares of 1.
+        return replace(whole_slices, on_incumbent=problem.on_incumbent)
 
     if problem.choices and all(choice.needs_own_slice for choice in problem.choices):
         return _plan_without_sharing(exclusive(), problem.request, watch, deadline, progress)
