@@ -8,6 +8,7 @@ from tests.support.planning.requests import A30, on_a30, published, random_reque
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
 from tests.support.seeds import repeated
+from torchsplit_core.evaluation.mixes import case_request
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.values import (
     Colocation,
@@ -19,6 +20,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.evaluation.outcome import CaseKey
 
 pytestmark = pytest.mark.slow
 
@@ -121,3 +123,11 @@ def test_no_share_meets_a_minimum_behind_a_link_that_is_too_slow():
     request = on_a30(model, objective=Objective("weighted_sum"), sharing="fractional", link_gb_per_s=1.0)
     assert plan(request).status == "infeasible"
     assert plan(replace(request, link_gb_per_s=10.0)).status == "optimal"
+
+
+def test_the_fewest_gpus_of_a_published_mix_are_proven():
+    """A dive from the bound upwards comes before what takes seconds."""
+    request = case_request(CaseKey("S3", "any", "fractional", "off", "fewest_gpus", "planner"), 60.0)
+    outcome = plan(request, reasons=False)
+    assert (outcome.status, outcome.objective.value) == ("optimal", 4.0)
+    assert "counted" not in outcome.statistics.details

@@ -323,10 +323,14 @@ class _SearchSteps:
     def run(self) -> FractionalResult | None:
         """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
         self._pack_relaxation()
-        for step in (
+        steps: list[Callable[[], None]] = [
             self._price_levels, self._select_patterns, self._count_tenancies, self._solve_counts,
             self.plan_exclusive, self._dive, self._bound_boxes, self._change_contents, self._solve_fixed_layouts,
-        ):  # fmt: skip
+        ]  # fmt: skip
+        if goal_of(self.request).by_cost and len(list_gpus(self.request.gpus)) <= SMALL_FLEET:
+            # From the bound upwards a dive takes a second, and a plan at the bound needs no other step.
+            steps.insert(0, steps.pop(steps.index(self._dive)))
+        for step in steps:
             late = time.perf_counter() > self.deadline + OVERTIME_S
             if self.plans and (late or self._best().status == "optimal"):
                 return self._result()
