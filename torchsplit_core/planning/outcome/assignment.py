@@ -243,10 +243,8 @@ def _one_of_each(tenants: Sequence[tuple[Choice, float]]) -> Iterator[tuple[Choi
     for choice, share in tenants:
         of_stage.setdefault((choice.case, choice.stage), []).append((choice, share))
     for same in of_stage.values():
-        quickest, total = (
-            max((choice for choice, _ in same), key=lambda c: c.rate_rps),
-            sum(s for _, s in same),
-        )
+        quickest = max((choice for choice, _ in same), key=lambda choice: choice.rate_rps)
+        total = sum(share for _, share in same)
         if len(same) == 1 or quickest.cap_rps < total * quickest.rate_rps:
             yield from same
         else:
