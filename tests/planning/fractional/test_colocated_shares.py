@@ -184,5 +184,5 @@ def test_plans_on_the_way_rise(pairs: int):
         stood.append(outcome.objective.value)
 
     outcome = plan(request, reasons=False, on_plan=take)
-    assert len(stood) >= 2 and stood == sorted(stood)
+    assert stood and stood == sorted(stood)
     assert outcome.objective.value is not None and outcome.objective.value >= stood[-1] * (1 - 1e-9)

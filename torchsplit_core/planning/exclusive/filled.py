@@ -69,7 +69,7 @@ def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> Fill
         until = min(deadline, time.perf_counter() + MIN_SETS_S)
         if len(list_gpus(request.gpus)) > FEW_GPUS:
             until = max(until, partial_deadline(deadline, SETS_SHARE))
-        sets_plan = plan_colocated(problem, until, progress)
+        sets_plan = plan_colocated(problem, until, progress, free)
         raised = raise_levels(
             search,
             tier_groups(request.models),

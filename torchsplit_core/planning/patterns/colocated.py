@@ -115,17 +115,18 @@ def hard_sets(index: ColocationIndex, models: int) -> tuple[tuple[int, ...], ...
 
 
 def plan_colocated(
-    problem: Problem, deadline: float, progress: Progress = ignore_progress
+    problem: Problem, deadline: float, progress: Progress = ignore_progress, free: Problem | None = None
 ) -> ColocatedPlan | None:
     """The fairest plan found before the deadline; None without one, or if sets do not apply to the request.
 
-    The levels after the first count a set as its worst-served member.
+    The levels after the first count a set as its worst-served member. `free`: the problem without co-locations, if it
+    is built already.
     """
     request = problem.request
     sets = hard_sets(problem.colocation_index, len(request.models)) if _applies(request) else None
     if sets is None:
         return None
-    free = build_problem(replace(request, colocations=()))
+    free = free or build_problem(replace(request, colocations=()))
     search = _build_colocated_search(free, sets)
     if search is None:
         return None
