@@ -25,6 +25,7 @@ OPEN_WORDS = {
     NO_CONFLICT: "Which demands clash is not settled yet",
 }
 """What the page says while the reasons of an infeasible request are unsettled."""
+GIVEN_UP = "no minimum for"
 
 
 def render(
@@ -114,7 +115,8 @@ def chip_label(relaxation: Repair, plan: PlanOutcome) -> str:
     texts = [_format_relaxation(change) for change in changes[:MOST_NAMED]]
     if len(changes) > MOST_NAMED:
         texts.append(f"{counted(len(changes) - MOST_NAMED, 'more change')}")
-    return ", ".join(texts)
+    text = ", ".join(texts)
+    return f"N{text[1:]}" if text.startswith(GIVEN_UP) else text
 
 
 def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
@@ -138,7 +140,7 @@ def _relative_change(change: Relaxation) -> float:
 def _format_relaxation(change: Relaxation) -> str:
     """The relative change of a figure; the words name a limit, since minima are the rule."""
     if not change.new:
-        return f"no minimum for {change.model}"
+        return f"{GIVEN_UP} {change.model}"
     share = change.new / change.old - 1 if change.old else 0.0
     sign = "−" if share < 0 else "+"
     what = "" if change.demand == "min_throughput_rps" else " limit"
