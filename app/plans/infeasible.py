@@ -25,7 +25,6 @@ OPEN_WORDS = {
     NO_CONFLICT: "Which demands clash is not settled yet",
 }
 """What the page says while the reasons of an infeasible request are unsettled."""
-GIVEN_UP = "no minimum for"
 
 
 def render(
@@ -111,12 +110,11 @@ def chip_label(relaxation: Repair, plan: PlanOutcome) -> str:
             f"Limits of {len(relaxation.models)} models" if several else f"Limit of {relaxation.models[0]}"
         )
         return f"{whose} × {relaxation.scale:g}"
-    changes = sorted(plan.least_relaxation or (), key=_relative_change, reverse=True)
+    changes = sorted(plan.least_relaxation or (), key=lambda change: abs(_relative(change)), reverse=True)
     texts = [_format_relaxation(change) for change in changes[:MOST_NAMED]]
     if len(changes) > MOST_NAMED:
         texts.append(f"{counted(len(changes) - MOST_NAMED, 'more change')}")
-    text = ", ".join(texts)
-    return f"N{text[1:]}" if text.startswith(GIVEN_UP) else text
+    return ", ".join(texts)
 
 
 def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
@@ -133,15 +131,15 @@ def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
     return "; ".join(describe_relaxation(change) for change in plan.least_relaxation or ()) + ", in a draft."
 
 
-def _relative_change(change: Relaxation) -> float:
-    return abs(change.new / change.old - 1) if change.old else 0.0
+def _relative(change: Relaxation) -> float:
+    return change.new / change.old - 1 if change.old else 0.0
 
 
 def _format_relaxation(change: Relaxation) -> str:
     """The relative change of a figure; the words name a limit, since minima are the rule."""
     if not change.new:
-        return f"{GIVEN_UP} {change.model}"
-    share = change.new / change.old - 1 if change.old else 0.0
+        return f"{change.model} without a minimum"
+    share = _relative(change)
     sign = "−" if share < 0 else "+"
     what = "" if change.demand == "min_throughput_rps" else " limit"
     return f"{change.model}{what} {sign}{short(float(f'{abs(100 * share):.2g}'))}{THIN}%"

@@ -22,7 +22,7 @@ def test_the_largest_change_is_on_the_button_first_and_a_minimum_given_up_is_cal
         Relaxation("d", RATE, 1463.0, 0.0),
     )  # fmt: skip
     repair = Repair("relaxation", request, outcome)
-    assert chip_label(repair, outcome).split(", ")[:2] == ["No minimum for d", "b −20\u202f%"]
+    assert chip_label(repair, outcome).split(", ")[:2] == ["d without a minimum", "b −20\u202f%"]
     assert "Lower d's" in chip_help(repair, outcome)
 
 

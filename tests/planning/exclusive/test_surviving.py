@@ -12,6 +12,7 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
 from torchsplit_core.planning.exclusive.surviving import plan_surviving
+from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_layouts, build_planned_gpus
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.outcome.spread_assignment import assign_spread, spread_further
@@ -184,6 +185,33 @@ def test_instances_change_places_and_co_located_ones_stay():
     assert survives_failure(request, gpus)
     models = [Counter(tenant.model for item in gpu.slices for tenant in item.tenants) for gpu in gpus]
     assert models == [Counter(a=1, b=1, p=1, q=1), Counter(a=1, b=3)]
+
+
+def test_a_stage_that_is_co_located_stays_too():
+    """`a` must leave the first GPU, and the second begins with the stages of `p`, which are to be together."""
+    request = replace(
+        asked(
+            [model("a", 10.0), model("b", None), model("p", None, parts=2)],
+            (FleetEntry(A30, count=2, layouts=(QUARTERS,)),),
+        ),
+        colocations=(Colocation(("p/s0", "p/s1"), "hard"),),
+    )
+    problem = counted(replace(request, colocations=()))
+    choice_of = {(c.model, c.stage): c for c in problem.choices if c.profile == "1g.6gb"}
+    assignment = assign_layouts(problem, {(0, 0): 2})
+    tenants = [(0, 0), (0, 0), (1, 0), (1, 0), (2, 0), (2, 1), (1, 0), (1, 0)]
+    for slice_, key in zip(assignment.slices, tenants, strict=True):
+        slice_.tenants.append((choice_of[key], 1.0))
+    without = exclusive_plan.ExclusiveResult(problem, LevelsResult("feasible"), assignment)
+    survivor = exclusive_plan._made_to_survive(build_problem(request), without)
+    assert survivor is not None and survivor.assignment is not None
+    gpus = build_planned_gpus(request, survivor.assignment)
+    assert survives_failure(request, gpus)
+    stages = [
+        {tenant.stage for item in gpu.slices for tenant in item.tenants if tenant.model == "p"}
+        for gpu in gpus
+    ]
+    assert stages == [set(), {"s0", "s1"}]
 
 
 def test_a_small_model_gets_a_second_instance_elsewhere():

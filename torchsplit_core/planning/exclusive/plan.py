@@ -147,8 +147,9 @@ def _made_to_survive(problem: Problem, without: ExclusiveResult) -> ExclusiveRes
         return None
     request, assignment, levels = problem.request, without.assignment, without.levels
     if not survives_failure(request, build_planned_gpus(request, assignment)):
-        pairs = (pair for pair in problem.colocation_index.colocations if pair.hard)
-        fixed = {member for pair in pairs for member in pair.members}
+        hard = problem.colocation_index.hard_members
+        # A member may be a stage: then the whole model stays.
+        fixed = {choice.model for choice in problem.choices if problem.colocation_members(choice) & hard}
         least = [spec.min_throughput_rps or 0.0 for spec in request.models]
         slices = [replace(slice_, tenants=copy(slice_.tenants)) for slice_ in assignment.slices]
         assignment = replace(

@@ -21,7 +21,6 @@ from torchsplit_core.planning.request.objective import unit_rps
 MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
-
 PRESENCE_SHARE = 0.01
 """Least share of a slice of a co-located model, which is to be present beside a second tenant, too."""
 
@@ -42,7 +41,7 @@ def add_second_tenants(
     for choice in problem.choices:
         if choice.case in cases_in_use and not problem.cases[choice.case].has_latency_levels:
             by_pool.setdefault((choice.group, choice.profile), []).append(choice)
-    members = _hard_members(problem)
+    members = problem.colocation_index.hard_members
     present: dict[str, frozenset[int]] = {}
     for slice_ in assignment.slices if members else ():
         for choice, _ in slice_.tenants:
@@ -74,15 +73,6 @@ def add_second_tenants(
         if problem.colocation_members(choice) & members
     }
     return equalise_shares(problem, assignment, colocated)
-
-
-def _hard_members(problem: Problem) -> frozenset[int]:
-    return frozenset(
-        member
-        for colocation in problem.colocation_index.colocations
-        if colocation.hard
-        for member in colocation.members
-    )
 
 
 def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:

@@ -83,6 +83,13 @@ class ColocationIndex:
         return self.models.union((self.stages or {}).values())
 
     @property
+    def hard_members(self) -> frozenset[int]:
+        """The members of hard co-locations."""
+        return frozenset(
+            member for colocation in self.colocations if colocation.hard for member in colocation.members
+        )
+
+    @property
     def soft(self) -> tuple[IndexedColocation, ...]:
         """Those whose separation costs something."""
         return tuple(
