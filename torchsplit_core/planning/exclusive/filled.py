@@ -5,15 +5,16 @@ They begin with a plan of whole sets (patterns/colocated.py), which on more than
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
-from torchsplit_core.planning.patterns.colocated import ColocatedPlan, hard_sets, plan_colocated
-from torchsplit_core.planning.patterns.feasibility import Decision
+from torchsplit_core.planning.patterns.colocated import hard_sets, plan_colocated
+from torchsplit_core.planning.patterns.feasibility import Decision, PatternPlan
 from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch, search_fillings
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
-from torchsplit_core.planning.patterns.leximin_levels import raise_levels
+from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
 from torchsplit_core.planning.patterns.solve import build_search
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -27,6 +28,9 @@ from torchsplit_core.planning.request.objective import (
 from torchsplit_core.planning.timing import partial_deadline
 from torchsplit_core.values import PlanRequest, Progress
 from torchsplit_core.values.status import SolveStatus
+
+FEW_FILLINGS, ALONE_SHARE = 1_500, 0.15
+"""Fillings that are searched alone at first, and part of the time for that."""
 
 SETS_SHARE, MIN_SETS_S, FEW_GPUS = 0.3, 1.0, 16
 """Part of the time, and least seconds of it, for a plan of whole sets; GPUs up to which those are enough."""
@@ -66,31 +70,56 @@ def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> Fill
         plan, bounds, proven = cheapest.plan, (cheapest.bound,), int(cheapest.proven)
         infeasible = cheapest.infeasible
     else:
-        until = min(deadline, time.perf_counter() + MIN_SETS_S)
-        if len(list_gpus(request.gpus)) > FEW_GPUS:
-            until = max(until, partial_deadline(deadline, SETS_SHARE))
-        sets_plan = plan_colocated(problem, until, progress, free)
-        raised = raise_levels(
-            search,
-            tier_groups(request.models),
-            levels,
-            deadline,
-            lambda part: progress(part, "Raising the worst-served models"),
-            start=None if sets_plan is None else _start(fillings, sets_plan),
-        )
+        raised, set_bound = _raise(problem, free, fillings, deadline, progress)
         plan, bounds, proven, infeasible = raised.plan, tuple(raised.bounds), raised.proven, raised.infeasible
-        if sets_plan is not None and bounds and not proven:
-            bounds = (min(bounds[0], sets_plan.bounds[0]), *bounds[1:])
+        if bounds and not proven:
+            bounds = (min(bounds[0], set_bound), *bounds[1:])
     if plan is None:
         return FilledPlan(uncounted, "infeasible" if infeasible else "timeout")
     status: SolveStatus = "optimal" if proven == levels else "feasible"
     return FilledPlan(uncounted, status, fillings.assign(uncounted, plan), bounds, proven)
 
 
-def _start(fillings: FillingSearch, sets_plan: ColocatedPlan) -> Decision | None:
-    """A plan of whole sets to begin with: found in a second, and on more than a few GPUs better than a first one."""
-    plan = fillings.plan_of(sets_plan.problem, sets_plan.assignment)
-    return None if plan is None else Decision("found", plan)
+def _raise(
+    problem: Problem, free: Problem, fillings: FillingSearch, deadline: float, progress: Progress
+) -> tuple[LevelResult, float]:
+    """The levels over fillings, and a bound of the first one by whole sets (infinite without any).
+
+    Few fillings are searched alone at first: they are often proven in less time than sets take.
+    """
+    request = problem.request
+
+    def raise_from(start: PatternPlan | None, until: float) -> LevelResult:
+        return raise_levels(
+            fillings.search,
+            tier_groups(request.models),
+            level_count(request),
+            until,
+            lambda part: progress(part, "Raising the worst-served models"),
+            start=None if start is None else Decision("found", start),
+        )
+
+    alone = None
+    if len(fillings.fillings) <= FEW_FILLINGS:
+        alone = raise_from(None, partial_deadline(deadline, ALONE_SHARE))
+        if alone.infeasible or alone.proven == level_count(request):
+            return alone, math.inf
+    until = min(deadline, time.perf_counter() + MIN_SETS_S)
+    if len(list_gpus(request.gpus)) > FEW_GPUS:
+        until = max(until, partial_deadline(deadline, SETS_SHARE))
+    sets_plan = plan_colocated(problem, until, progress, free)
+    start = None if sets_plan is None else fillings.plan_of(sets_plan.problem, sets_plan.assignment)
+    units = fillings.search.demand.units
+    known = [plan for plan in (start, alone.plan if alone else None) if plan is not None]
+    best = max(
+        known,
+        key=lambda plan: min(p.rate / u for p, u in zip(plan.patterns, units, strict=True)),
+        default=None,
+    )
+    raised = raise_from(best, deadline)
+    if alone is not None and (alone.levels, alone.proven) > (raised.levels, raised.proven):
+        raised = alone
+    return raised, math.inf if sets_plan is None else sets_plan.bounds[0]
 
 
 def _applies(request: PlanRequest) -> bool:

@@ -57,11 +57,12 @@ def equalise_shares(
 ) -> Assignment | None:
     """The same tenants with their fairest shares; None if no shares meet the minima.
 
-    `present`: by case the least share of each of its tenants, if that is above what limits ask for.
+    `present`: by case the least share of a slice's first tenant, if that is above what limits ask for.
     """
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
     ]
+    first = [place == 0 for slice_ in assignment.slices for place in range(len(slice_.tenants))]
     used = sorted({choice.case for _, choice in tenancies})
     cases = [problem.cases[case_number] for case_number in used]
     if len({case.model for case in cases}) < len(cases):
@@ -77,9 +78,9 @@ def equalise_shares(
             choice.stage,
             slice_,
             choice.rate_rps,
-            max(least.get(choice.case, 0.0), present.get(choice.case, 0.0)),
+            max(least.get(choice.case, 0.0), present.get(choice.case, 0.0) if is_first else 0.0),
         )
-        for slice_, choice in tenancies
+        for (slice_, choice), is_first in zip(tenancies, first, strict=True)
     ]
     if not shares:
         return None if any(spec.min_throughput_rps for spec in problem.request.models) else assignment

@@ -22,7 +22,7 @@ MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
 PRESENCE_SHARE = 0.01
-"""Least share of a slice of a co-located model, which is to be present beside a second tenant, too."""
+"""Least share of a co-located owner, which stays beside a second tenant."""
 
 
 def add_second_tenants(
