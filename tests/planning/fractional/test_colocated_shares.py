@@ -104,8 +104,9 @@ def test_no_plan_where_the_layouts_leave_no_room_for_the_pair():
 
 
 def test_plans_too_large_for_the_exact_program_begin_with_it(monkeypatch: pytest.MonkeyPatch):
-    """Where the program of all tenants is out of reach, the plan is no worse than the one that was restored."""
+    """Where the program of all tenants and contents are out of reach, the plan is no worse than the restored one."""
     monkeypatch.setattr(fractional_plan, "MAX_EXACT_TENANCIES", 0)
+    monkeypatch.setattr(fractional_plan, "covers", lambda problem: False)
     request = following()
     _, outcome = restored(request)
     planned = plan(request, reasons=False)

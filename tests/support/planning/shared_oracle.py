@@ -26,6 +26,7 @@ def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
     every = [
         (tuple(chain.from_iterable(filled)), [gpu for gpu, mine in enumerate(filled) for _ in mine])
         for filled in fleets
+        if all(_keeps_pairs(request, slots) for slots in filled)
     ]
     bounds = [_at_most(request, slots) for slots, _ in every]
     # What may become best comes first: what cannot become better than that needs no linear programs.
@@ -35,6 +36,13 @@ def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
             if vector is not None and (best is None or _greater(vector, best)):
                 best = vector
     return best
+
+
+def _keeps_pairs(request: PlanRequest, slots: tuple[Slot, ...]) -> bool:
+    """Whether all of a hard co-location, or none of it, stands on a GPU with these slots."""
+    there = names_of(request, chain.from_iterable(slots))
+    hard = [set(pair.models) for pair in request.colocations if pair.mode == "hard"]
+    return all(len(there & names) in (0, len(names)) for names in hard)
 
 
 def _at_most(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]:
@@ -96,10 +104,6 @@ def _fits(slot: Slot, size: float) -> bool:
 
 def _leximin(request: PlanRequest, slots: tuple[Slot, ...], gpus: list[int]) -> tuple[float, ...] | None:
     """Best shares for these tenants, by linear programs; `gpus` has the GPU of every slot."""
-    here_all = names_of(request, chain.from_iterable(slots))
-    hard = [set(pair.models) for pair in request.colocations if pair.mode == "hard"]
-    if any(0 < len(here_all & names) < len(names) for names in hard):
-        return None
     link = None if request.link_gb_per_s is None else request.link_gb_per_s * 1e9
     tenants = [(number, item) for number, slot in enumerate(slots) for item in slot]
     shares, models = len(tenants), len(request.models)

@@ -9,9 +9,8 @@ spreads the loss over all models of the chain. The caller compares the result wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -53,16 +52,20 @@ def pack_shares(
 
 
 def equalise_shares(
-    problem: Problem, assignment: Assignment, present: Mapping[int, float] = MappingProxyType({})
+    problem: Problem,
+    assignment: Assignment,
+    present: Callable[[int, Choice], float] = lambda place, choice: 0.0,
 ) -> Assignment | None:
     """The same tenants with their fairest shares; None if no shares meet the minima.
 
-    `present`: by case the least share of a slice's first tenant, if that is above what limits ask for.
+    `present`: the least share of the tenant at this place of a slice, if that is above what limits ask for.
     """
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
     ]
-    first = [place == 0 for slice_ in assignment.slices for place in range(len(slice_.tenants))]
+    stays = [
+        present(*tenant) for slice_ in assignment.slices for tenant in enumerate(c for c, _ in slice_.tenants)
+    ]
     used = sorted({choice.case for _, choice in tenancies})
     cases = [problem.cases[case_number] for case_number in used]
     if len({case.model for case in cases}) < len(cases):
@@ -78,9 +81,9 @@ def equalise_shares(
             choice.stage,
             slice_,
             choice.rate_rps,
-            max(least.get(choice.case, 0.0), present.get(choice.case, 0.0) if is_first else 0.0),
+            max(least.get(choice.case, 0.0), part),
         )
-        for (slice_, choice), is_first in zip(tenancies, first, strict=True)
+        for (slice_, choice), part in zip(tenancies, stays, strict=True)
     ]
     if not shares:
         return None if any(spec.min_throughput_rps for spec in problem.request.models) else assignment

@@ -31,6 +31,7 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
+from torchsplit_core.planning.fractional.colocated_contents import covers, improve_colocated
 from torchsplit_core.planning.fractional.colocated_shares import (
     ColocatedShares,
     restore_colocations,
@@ -76,7 +77,11 @@ from torchsplit_core.planning.outcome.assignment import (
     assign_shares,
     build_planned_gpus,
 )
-from torchsplit_core.planning.outcome.build import build_plan_outcome, keeps_minima
+from torchsplit_core.planning.outcome.build import (
+    build_plan_outcome,
+    build_planned_models,
+    keeps_minima,
+)
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -114,8 +119,14 @@ on the layouts of a plan without them."""
 CONTENT_SHARE = 0.9
 """Part of the remaining time for changing what stands together on slices."""
 
+EXACT_SHARE = 0.7
+"""Part of the remaining time for the exact program, where contents are changed GPU by GPU after it."""
+
 WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
+
+LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
+"""The same where whole slices are followed by contents GPU by GPU."""
 
 MANY_WHOLE_SHARE = 0.7
 """The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
@@ -166,20 +177,25 @@ def plan_fractional(
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
     if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         # Whole slices first: with many pairs nothing better may be found in time.
-        part = WHOLE_SHARE if small else MANY_WHOLE_SHARE
+        by_contents = covers(problem)
+        part = (LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE) if small else MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         free_request = replace(problem.request, colocations=())
         if small:
             free = build_problem(free_request)
-            planned = plan_fractional(free, watch, partial_deadline(deadline, FREE_SHARE), progress)
+            part = LESS_FREE_SHARE if by_contents else FREE_SHARE
+            planned = plan_fractional(free, watch, partial_deadline(deadline, part), progress)
             if planned.status == "infeasible":
                 return planned
             free_bound = planned.bound
             if planned.outcome is not None:
                 free_bound = first_bound(planned.outcome.objective)
+            if by_contents and whole.assignment is not None:
+                colocated["contents"] = _change_colocated(problem, whole, free_bound, deadline, watch)
+            elif planned.outcome is not None:
                 colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
-            if whole.assignment is not None:
+            if not by_contents and whole.assignment is not None:
                 gpus = build_planned_gpus(problem.request, whole.assignment)
                 colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
         else:
@@ -242,6 +258,21 @@ def plan_fractional(
         return FractionalResult("timeout", None, {})
     best = max(plans, key=cmp_to_key(_compare))
     return FractionalResult(best.status, best, dict(best.statistics.details))
+
+
+def _change_colocated(
+    problem: Problem, whole: ExclusiveResult, bound: float | None, deadline: float, watch: Stopwatch
+) -> ColocatedShares | None:
+    """Contents that are better than whole slices; None without any."""
+    if whole.assignment is None or bound is None:
+        return None
+    level = min(model.normalised for model in build_planned_models(whole.problem, whole.assignment))
+    gpus = build_planned_gpus(problem.request, whole.assignment)
+    per_gpu = build_problem(problem.request, per_gpu=True)
+    with watch.searching():
+        until = partial_deadline(deadline, CONTENT_SHARE)
+        assignment = improve_colocated(per_gpu, gpus, level, bound, until)
+    return None if assignment is None else ColocatedShares(per_gpu, assignment)
 
 
 def _share_beside(
@@ -337,7 +368,12 @@ class _SearchSteps:
             if self.first_only and self._reaches_first_level():
                 return None
             step()
-        return self._result(infeasible=self._solve_exact())
+        if not covers(self.formulation.problem):
+            return self._result(infeasible=self._solve_exact(self.deadline))
+        infeasible = self._solve_exact(partial_deadline(self.deadline, EXACT_SHARE))
+        if not self.plans or self._best().status != "optimal":
+            self._change_colocated()
+        return self._result(infeasible=infeasible)
 
     def _result(self, *, infeasible: bool = False) -> FractionalResult:
         if not self.plans:
@@ -581,6 +617,18 @@ class _SearchSteps:
             better = better_contents(problem, best, bound, until, hints)
         self._add_contents(better)
 
+    def _change_colocated(self) -> None:
+        """The same with hard co-locations, GPU by GPU."""
+        bound = self._bound()
+        if not self.plans or not math.isfinite(bound):
+            return
+        best, per_gpu = self._best(), build_problem(self.request, per_gpu=True)
+        with self.watch.searching():
+            level = reached_levels(best.objective)[0]
+            assignment = improve_colocated(per_gpu, best.gpus, level, bound, self.deadline)
+        if assignment is not None:
+            self.add_plan("contents", per_gpu, assignment, LevelsResult())
+
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""
         for incumbent in self.plans[-2:]:
@@ -606,16 +654,14 @@ class _SearchSteps:
             return None
         return replace(formulation, value_bound=self.formulation.value_bound)
 
-    def _solve_exact(self) -> bool:
+    def _solve_exact(self, until: float) -> bool:
         """Search the exact model; whether it proves that there is no plan."""
         problem, free = self._exact_problem()
-        model = None if problem is None else self._model(problem, self.deadline)
+        model = None if problem is None else self._model(problem, until)
         if problem is None or model is None:
             self.details["concrete"] = "timeout"
             return False
-        concrete = solve_objective(
-            model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b)
-        )
+        concrete = solve_objective(model, until, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b))
         self.watch.searched_s += concrete.seconds
         self.details["concrete"] = concrete.status
         if not free:

@@ -67,12 +67,11 @@ def add_second_tenants(
         candidates = _second_tenants(problem, allowed, owner, room, prices)
         for slice_, choice in zip(slices, candidates, strict=False):
             slice_.tenants.append((choice, 0.0))
-    colocated = {
-        choice.case: PRESENCE_SHARE
-        for choice in problem.choices
-        if problem.colocation_members(choice) & members
-    }
-    return equalise_shares(problem, assignment, colocated)
+
+    def owner_stays(place: int, choice: Choice) -> float:
+        return PRESENCE_SHARE if place == 0 and problem.colocation_members(choice) & members else 0.0
+
+    return equalise_shares(problem, assignment, owner_stays)
 
 
 def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:

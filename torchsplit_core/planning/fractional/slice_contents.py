@@ -33,6 +33,7 @@ from torchsplit_core.planning.fractional.restricted_master import (
     add_layout_columns,
     slices_per_column,
 )
+from torchsplit_core.planning.fractional.second_tenants import PRESENCE_SHARE
 from torchsplit_core.planning.fractional.tenancy_counts import (
     counts_all_limits,
     counts_of,
@@ -68,7 +69,7 @@ Pool = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tenant:
+class ContentTenant:
     """A model's best tenancy on a pool under one of its options."""
 
     case: int
@@ -78,7 +79,7 @@ class _Tenant:
     memory_gib: float
 
 
-_Points = dict[Pool, dict[int, list[tuple[float, float, int]]]]
+Points = dict[Pool, dict[int, list[tuple[float, float, int]]]]
 """By pool and case the least share, the requests/s and the index of every choice there."""
 
 Content = tuple[Pool, tuple[tuple[int, float], ...]]
@@ -105,10 +106,10 @@ def better_contents(
     whose least shares are tried first.
     """
     level = reached_levels(known.objective)[0]
-    start = _plan_of(problem, known.gpus, level) if is_known(problem) else None
+    start = content_plan(problem, known.gpus, level) if is_known(problem) else None
     if start is None:
         return None
-    search = _Search(problem, bound, start, _longest(problem, hints))
+    search = _Search(problem, bound, start, longest_parts(problem, hints))
     search.run(deadline)
     return None if search.best is start else search.best
 
@@ -122,26 +123,30 @@ def contents_of(
     """
     if reached >= bound or not math.isfinite(bound):
         return None
-    start = ContentPlan(reached, {}, {}, _longest(problem, tenants))
+    start = ContentPlan(reached, {}, {}, longest_parts(problem, tenants))
     search = _Search(problem, bound, start, {})
     return search.first(min(STEP_S, deadline - time.perf_counter()))
 
 
-def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
+def longest_parts(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
     """By case under a latency limit the longest latency of these choices, as a share of its budget."""
     return {case: max(parts) for case, parts in longest_latencies(problem, tenants).items()}
 
 
 def is_known(problem: Problem) -> bool:
-    """Whether contents cover the request: a fair objective, models of one case and stage, none tied to another.
+    """Whether contents cover the request: what `is_countable` says, and no model is tied to another.
 
     Soft co-locations choose among plans of equal levels, which a higher level comes before.
     """
+    return is_countable(problem) and not ties_models(problem.request)
+
+
+def is_countable(problem: Problem) -> bool:
+    """Whether a program of contents counts all but ties: a fair objective, models of one case and stage."""
     cases = problem.cases
     return (
         goal_of(problem.request).fair
         and counts_all_limits(problem)
-        and not ties_models(problem.request)
         and not any(group.held or group.parts or group.must_change for group in problem.groups)
         and all(case.stages == 1 for case in cases)
         and len({case.model for case in cases}) == len(cases)
@@ -155,11 +160,14 @@ def ties_models(request: PlanRequest) -> bool:
     return hard or bool(request.colocations and request.objective.separation_weight)
 
 
-def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> ContentPlan | None:
+def content_plan(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> ContentPlan | None:
+    """The contents of planned GPUs; None if the problem lacks one of their points."""
     counts = counts_of(problem, gpus)
     if counts is None:
         return None
-    least = _longest(problem, counts.tenancies)
+    least = longest_parts(problem, counts.tenancies)
+    for case, part in presence_parts(problem).items():
+        least[case] = max(part, least.get(case, 0.0))
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
     case_of = {problem.request.models[case.model].name: number for number, case in enumerate(problem.cases)}
     contents: dict[Content, int] = {}
@@ -175,20 +183,44 @@ def _plan_of(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> Cont
     return ContentPlan(level, counts.layouts, contents, least)
 
 
+def presence_parts(problem: Problem) -> dict[int, float]:
+    """By case of a hard member the least share with which it is present."""
+    members = problem.colocation_index.hard_members
+    return {
+        choice.case: PRESENCE_SHARE
+        for choice in problem.choices
+        if problem.colocation_members(choice) & members
+    }
+
+
 def list_options(problem: Problem) -> dict[int, list[float]]:
     """By case the least shares, rising, at which a better point of some pool comes into reach."""
-    by_case: dict[int, list[tuple[float, float, Pool]]] = {}
+    present = presence_parts(problem)
+    # A point that may share its slice is no worse than one of a higher rate that may not.
+    by_case: dict[int, list[tuple[float, float, tuple[Pool, bool]]]] = {}
     for choice in problem.choices:
-        entry = latency_part(problem, choice), -choice.rate_rps, (choice.group, choice.profile)
+        least = max(latency_part(problem, choice), present.get(choice.case, 0.0))
+        entry = least, -choice.rate_rps, ((choice.group, choice.profile), choice.needs_own_slice)
         by_case.setdefault(choice.case, []).append(entry)
     options: dict[int, list[float]] = {}
     for case, entries in by_case.items():
-        best: dict[Pool, float] = {}
-        for least, negative_rate, pool in sorted(entries):
-            if -negative_rate > best.get(pool, 0.0) and least <= 1 + TOLERANCE:
-                best[pool] = -negative_rate
+        best: dict[tuple[Pool, bool], float] = {}
+        for least, negative_rate, alike in sorted(entries):
+            if -negative_rate > best.get(alike, 0.0) and least <= 1 + TOLERANCE:
+                best[alike] = -negative_rate
                 options.setdefault(case, []).append(least)
     return {case: sorted(set(parts)) for case, parts in options.items()}
+
+
+def list_points(problem: Problem) -> Points:
+    """The points of every pool and case."""
+    present = presence_parts(problem)
+    points: Points = {}
+    for number, choice in enumerate(problem.choices):
+        least = max(latency_part(problem, choice), present.get(choice.case, 0.0))
+        point = least, choice.rate_rps, number
+        points.setdefault((choice.group, choice.profile), {}).setdefault(choice.case, []).append(point)
+    return points
 
 
 @dataclass
@@ -200,15 +232,10 @@ class _Search:
     best: ContentPlan
     hints: Mapping[int, float]
     options: dict[int, list[float]] = field(init=False)
-    points: _Points = field(init=False)
+    points: Points = field(init=False)
 
     def __post_init__(self) -> None:
-        self.options, self.points = list_options(self.problem), {}
-        for number, choice in enumerate(self.problem.choices):
-            point = latency_part(self.problem, choice), choice.rate_rps, number
-            self.points.setdefault((choice.group, choice.profile), {}).setdefault(choice.case, []).append(
-                point
-            )
+        self.options, self.points = list_options(self.problem), list_points(self.problem)
 
     def run(self, deadline: float) -> None:
         """Solve programs until the deadline, the bound, or too many without a better plan."""
@@ -216,7 +243,7 @@ class _Search:
         while failures < MAX_FAILURES and time.perf_counter() < deadline:
             if self.best.level >= self.bound * (1 - TOLERANCE):
                 return
-            program = _ContentProgram(self.problem, self.points, next(turns), LEVEL_SCALE / self.bound)
+            program = ContentProgram(self.problem, self.points, next(turns), LEVEL_SCALE / self.bound)
             if len(program.contents) > MAX_CONTENTS:
                 if not tried:
                     # Those of the best plan alone are too many already.
@@ -232,7 +259,7 @@ class _Search:
 
     def first(self, seconds: float) -> ContentPlan | None:
         """A better plan with the options of the best one; None if there is none, or none in time."""
-        program = _ContentProgram(self.problem, self.points, self._kept(), LEVEL_SCALE / self.bound)
+        program = ContentProgram(self.problem, self.points, self._kept(), LEVEL_SCALE / self.bound)
         program.require(self.best.level * (1 + RELATIVE_GAP))
         return None if len(program.contents) > MAX_CONTENTS else self._solve(program, seconds)
 
@@ -261,7 +288,7 @@ class _Search:
     def _kept(self) -> dict[int, list[float]]:
         return {case: [self.best.least.get(case, every[0])] for case, every in self.options.items()}
 
-    def _solve(self, program: _ContentProgram, seconds: float) -> ContentPlan | None:
+    def _solve(self, program: ContentProgram, seconds: float) -> ContentPlan | None:
         try:
             start = program.values_of(self.best) if self.best.layouts else None
             solution = program.rows.solve(seconds, start=start, relative_gap=RELATIVE_GAP)
@@ -270,17 +297,17 @@ class _Search:
         return program.read(solution.values.tolist()) if len(solution.values) else None
 
 
-class _ContentProgram:
-    """The program for some options of each case."""
+class ContentProgram:
+    """The program for some options (least shares, by case); `scale` is the unit of levels."""
 
     def __init__(
-        self, problem: Problem, points: _Points, options: Mapping[int, list[float]], scale: float
+        self, problem: Problem, points: Points, options: Mapping[int, list[float]], scale: float
     ) -> None:
         self.problem, self.points, self.options, self.scale = problem, points, options, scale
         self.rows = RowProgram()
         self.layouts = add_layout_columns(self.rows, problem, INF, 1.0, minimised=False)
         self.chosen: dict[tuple[int, float], int] = {}
-        self.contents: dict[int, tuple[Pool, tuple[_Tenant, ...]]] = {}
+        self.contents: dict[int, tuple[Pool, tuple[ContentTenant, ...]]] = {}
         self.rates: dict[int, list[tuple[int, float]]] = {case: [] for case in options}
         for case, parts in options.items():
             if len(parts) > 1:
@@ -296,7 +323,7 @@ class _ContentProgram:
         values = {column: float(plan.layouts.get(key, 0)) for key, column in self.layouts.items()}
         left = dict(plan.contents)
         for column, (pool, tenants) in self.contents.items():
-            values[column] = float(left.pop((pool, _names(tenants)), 0))
+            values[column] = float(left.pop((pool, content_key(tenants)), 0))
         values.update(
             {column: float(plan.least.get(case) == part) for (case, part), column in self.chosen.items()}
         )
@@ -313,9 +340,9 @@ class _ContentProgram:
         patterns: dict[PlacedPattern, int] = {}
         for column, (pool, content) in self.contents.items():
             if count := round(values[column]):
-                key = pool, _names(content)
+                key = pool, content_key(content)
                 contents[key] = contents.get(key, 0) + count
-                least.update(_names(content))
+                least.update(content_key(content))
                 # Its shares follow its column (`_add_pool`).
                 shares = [
                     tenant.least + values[column + 1 + place] / count for place, tenant in enumerate(content)
@@ -355,30 +382,30 @@ class _ContentProgram:
         for option, using in by_option.items():
             self.rows.add_row(-INF, 0.0, [*using, self.chosen[option]], [1.0] * len(using) + [-most])
 
-    def _tenants_of(self, pool: Pool) -> list[list[_Tenant]]:
+    def _tenants_of(self, pool: Pool) -> list[list[ContentTenant]]:
         """By case and option the best tenancy on the pool, then those that need less of its memory."""
         size = self.problem.slice_memory_gib(*pool)
-        tenants: list[list[_Tenant]] = []
+        tenants: list[list[ContentTenant]] = []
         for case, points in sorted(self.points[pool].items()):
             for part in self.options.get(case, ()):
-                alike: list[_Tenant] = []
+                alike: list[ContentTenant] = []
                 for rate, number in sorted(((r, n) for least, r, n in points if least <= part), reverse=True):
                     choice = self.problem.choices[number]
                     memory = size if choice.needs_own_slice else choice.memory_gib
                     if not alike or memory < alike[-1].memory_gib - MEMORY_STEP * size:
-                        alike.append(_Tenant(case, part, number, rate, memory))
+                        alike.append(ContentTenant(case, part, number, rate, memory))
                 if alike:
                     tenants.append(alike)
         return tenants
 
     def _list_contents(
-        self, pool: Pool, tenants: Sequence[Sequence[_Tenant]]
-    ) -> Iterator[tuple[_Tenant, ...]]:
+        self, pool: Pool, tenants: Sequence[Sequence[ContentTenant]]
+    ) -> Iterator[tuple[ContentTenant, ...]]:
         """Sets of tenants of different models that fit on a slice together, none with room for a better point."""
         size = self.problem.slice_memory_gib(*pool) * (1 + TOLERANCE)
         most = self.problem.request.max_tenants_per_slice or len(self.options)
         beside = [self._shareable(alike) for alike in tenants]
-        stack: list[tuple[int, tuple[Sequence[_Tenant], ...]]] = [(0, ())]
+        stack: list[tuple[int, tuple[Sequence[ContentTenant], ...]]] = [(0, ())]
         while stack:
             first, content = stack.pop()
             spare = 1 + TOLERANCE - sum(alike[0].least for alike in content)
@@ -393,7 +420,7 @@ class _ContentProgram:
                 if beside[place] and len(content) + 1 < most:
                     stack.append((place + 1, (*content, beside[place])))
 
-    def _shareable(self, tenants: Sequence[_Tenant]) -> list[_Tenant]:
+    def _shareable(self, tenants: Sequence[ContentTenant]) -> list[ContentTenant]:
         """Those that may stand beside others."""
         return [tenant for tenant in tenants if not self.problem.choices[tenant.choice].needs_own_slice]
 
@@ -411,7 +438,9 @@ class _ContentProgram:
                 self.rows.upper[self.level] = min(self.rows.upper[self.level], spec.demand_rps / unit)
 
 
-def _best_points(content: Sequence[Sequence[_Tenant]], size: float) -> Iterator[tuple[_Tenant, ...]]:
+def _best_points(
+    content: Sequence[Sequence[ContentTenant]], size: float
+) -> Iterator[tuple[ContentTenant, ...]]:
     """A point of each, best first, that fit together, where no better one of any of them would fit."""
     for places in product(*(range(len(alike)) for alike in content)):
         room = size - sum(alike[place].memory_gib for alike, place in zip(content, places, strict=True))
@@ -424,5 +453,5 @@ def _best_points(content: Sequence[Sequence[_Tenant]], size: float) -> Iterator[
                 return
 
 
-def _names(tenants: Sequence[_Tenant]) -> tuple[tuple[int, float], ...]:
+def content_key(tenants: Sequence[ContentTenant]) -> tuple[tuple[int, float], ...]:
     return tuple((tenant.case, tenant.least) for tenant in tenants)

@@ -1,0 +1,285 @@
+"""A better plan of shared slices that keeps hard co-locations: contents of each GPU, a few GPUs at a time.
+
+The program of slice_contents.py, in which every GPU is a pool of its own, with rows for models that stand together. A
+GPU is open, and any of some sets of models may stand there, or it keeps its layout and which models stand together.
+
+| row | formula |
+|---|---|
+| together[g,k] | a[g,k] ≤ Σ_{s∈g with m} n[s] for every member m of set k |
+| absent[g,k] | Σ_{s∈g with m} n[s] ≤ X·a[g,k] |
+| rest[m] | q[m] ≤ level(m), q[m] ≤ RISE · the level of the known plan |
+
+a[g,k] is 1 where the GPU keeps the set. The objective is t + REST_WEIGHT · mean q: what raises all but the worst-served
+model is kept, too, since the next program may need it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.planning.fractional.diving import assign_patterns
+from torchsplit_core.planning.fractional.packing import equalise_shares
+from torchsplit_core.planning.fractional.slice_contents import (
+    LEVEL_SCALE,
+    MAX_CONTENTS,
+    ContentPlan,
+    ContentProgram,
+    ContentTenant,
+    Points,
+    Pool,
+    content_plan,
+    is_countable,
+    list_options,
+    list_points,
+    presence_parts,
+)
+from torchsplit_core.planning.outcome.assignment import Assignment
+from torchsplit_core.planning.patterns.colocated import hard_sets
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.objective import requires_resilience, unit_rps
+from torchsplit_core.planning.tolerance import TOLERANCE
+from torchsplit_core.solver.highs import INF, ProgramRejected
+from torchsplit_core.values import PlannedGpu
+
+STEP_S = 0.4
+"""Most seconds of a program: more of them beat longer ones (S3 with five pairs)."""
+
+REST_WEIGHT, RISE = 0.3, 1.15
+
+FREE_MODELS, NEARBY, RANDOM = (2, 3), 1, 3
+"""Models with other options: so many with random ones, so many with the next ones on either side."""
+
+MAX_GPUS = 16
+
+MAX_FAILURES = 80
+"""Programs in a row without a better plan after which the search ends."""
+
+RELATIVE_GAP, LEAST_GAIN = 1e-3, 1e-6
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What may stand on a GPU: these models, all of each set in `stays`; of a closed one only what `kept` has."""
+
+    models: frozenset[int]
+    stays: frozenset[int]
+    kept: Mapping[Pool, frozenset[frozenset[int]]] | None = None
+
+
+def covers(problem: Problem) -> bool:
+    """Whether these contents are all that counts: hard co-locations of whole models, and no loss to be survived.
+
+    Not on many GPUs.
+    """
+    sets = hard_sets(problem.colocation_index, len(problem.request.models))
+    return (
+        sets is not None
+        and sum(len(group.gpu_ids) for group in problem.groups) <= MAX_GPUS
+        and is_countable(problem)
+        and not requires_resilience(problem.request)
+    )
+
+
+def improve_colocated(
+    problem: Problem, gpus: Sequence[PlannedGpu], level: float, bound: float, deadline: float
+) -> Assignment | None:
+    """Shares with a higher level than these GPUs', which keep all hard co-locations, by `deadline`.
+
+    Requires a problem with a group for each GPU, which contents cover. None without a better plan. `bound`: no plan
+    has a higher level.
+    """
+    sets = hard_sets(problem.colocation_index, len(problem.request.models))
+    start = None if sets is None else content_plan(problem, gpus, level)
+    if sets is None or start is None:
+        return None
+    best = _Search(problem, tuple(map(frozenset, sets)), bound).run(start, deadline)
+    if best is start:
+        return None
+    present = presence_parts(problem)
+    return equalise_shares(
+        problem,
+        assign_patterns(problem, best.layouts, best.patterns),
+        lambda place, choice: present.get(choice.case, 0.0),
+    )
+
+
+class _Search:
+    """Programs around the best plan so far, one after the other."""
+
+    def __init__(self, problem: Problem, tied: Sequence[frozenset[int]], bound: float) -> None:
+        self.problem, self.bound = problem, bound
+        alone = set(range(len(problem.request.models))).difference(*tied)
+        self.sets = (*tied, *(frozenset((model,)) for model in sorted(alone)))
+        self.options, self.points = list_options(problem), list_points(problem)
+        self.draw = random.Random(0)
+
+    def run(self, best: ContentPlan, deadline: float) -> ContentPlan:
+        """The best plan found by the deadline; `best` itself without a better one."""
+        start, failures, turn = best, 0, 0
+        while failures < MAX_FAILURES and time.perf_counter() < deadline:
+            if best.level >= self.bound * (1 - TOLERANCE):
+                break
+            options = self._options(best, turn)
+            rooms = self._rooms(best, turn)
+            program = _ColocatedProgram(
+                self.problem, self.points, options, LEVEL_SCALE / self.bound, self.sets, rooms, best
+            )
+            turn += 1
+            failures += 1
+            if len(program.contents) > MAX_CONTENTS:
+                continue
+            seconds = min(STEP_S, deadline - time.perf_counter())
+            try:
+                solution = program.rows.solve(
+                    seconds, start=program.values_of(best), relative_gap=RELATIVE_GAP
+                )
+            except ProgramRejected:
+                continue
+            if not len(solution.values):
+                continue
+            plan = program.read(solution.values.tolist())
+            if plan.level > best.level * (1 + LEAST_GAIN):
+                failures = 0
+            # What is no better at the first level may be so at others.
+            best = replace(plan, level=max(plan.level, best.level))
+        return best if best.level > start.level * (1 + LEAST_GAIN) else start
+
+    def _options(self, best: ContentPlan, turn: int) -> dict[int, list[float]]:
+        """The least shares of the best plan, and others for a few models."""
+        options = {case: [best.least.get(case, every[0])] for case, every in self.options.items()}
+        if not turn:
+            return options
+        nearby = turn % 4 == 1
+        count = FREE_MODELS[nearby] if turn % 4 != 3 else 1
+        for case in self.draw.sample(sorted(options), min(count, len(options))):
+            every = self.options[case]
+            at = max((place for place, part in enumerate(every) if part <= options[case][0]), default=0)
+            others = (
+                every[max(0, at - NEARBY) : at + NEARBY + 1]
+                if nearby
+                else self.draw.sample(every, min(RANDOM, len(every)))
+            )
+            options[case] = sorted({options[case][0], *others})
+        return options
+
+    def _rooms(self, best: ContentPlan, turn: int) -> list[_Room]:
+        """All GPUs open at first; then a few, in every other turn with one more set each."""
+        groups = range(len(self.problem.groups))
+        there = models_by_gpu(self.problem, best)
+        kept: dict[int, dict[Pool, set[frozenset[int]]]] = {g: {} for g in groups}
+        for (pool, tenants), count in best.contents.items():
+            if count:
+                kept[pool[0]].setdefault(pool, set()).add(frozenset(case for case, _ in tenants))
+        more = turn % 4 >= 2
+        most = self.draw.choice((1, 2) if more else (2, 3))
+        opened = set(groups) if not turn else set(self.draw.sample(groups, min(most, len(groups))))
+        rooms = []
+        for g in groups:
+            sets = frozenset(k for k, members in enumerate(self.sets) if members & there[g])
+            if g not in opened:
+                closed = {pool: frozenset(cases) for pool, cases in kept[g].items()}
+                rooms.append(_Room(there[g], sets, closed))
+                continue
+            allowed = set(sets)
+            if more and turn:
+                absent = sorted(set(range(len(self.sets))) - sets)
+                allowed.update(self.draw.sample(absent, min(1, len(absent))))
+            models = frozenset[int]().union(*(self.sets[k] for k in allowed))
+            rooms.append(_Room(models, frozenset() if more else sets))
+        return rooms
+
+
+def models_by_gpu(problem: Problem, plan: ContentPlan) -> list[frozenset[int]]:
+    """The models on each GPU, by its group."""
+    there: list[set[int]] = [set() for _ in problem.groups]
+    for (pool, tenants), count in plan.contents.items():
+        if count:
+            there[pool[0]].update(problem.cases[case].model for case, _ in tenants)
+    return [frozenset(models) for models in there]
+
+
+class _ColocatedProgram(ContentProgram):
+    """The program for some options of each case and what may stand on each GPU."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        points: Points,
+        options: Mapping[int, list[float]],
+        scale: float,
+        sets: Sequence[frozenset[int]],
+        rooms: Sequence[_Room],
+        best: ContentPlan,
+    ) -> None:
+        self.sets, self.rooms = sets, rooms
+        allowed = {
+            pool: {
+                case: offered
+                for case, offered in by_case.items()
+                if problem.cases[case].model in rooms[pool[0]].models
+            }
+            for pool, by_case in points.items()
+        }
+        super().__init__(problem, allowed, options, scale)
+        if len(self.contents) > MAX_CONTENTS:
+            return
+        for (group, layout), column in self.layouts.items():
+            if rooms[group].kept is not None and (group, layout) not in best.layouts:
+                self.rows.upper[column] = 0.0
+        self.present: dict[tuple[int, int], int] = {}
+        self._add_presence()
+        self.require(best.level * (1 - LEAST_GAIN / 10))
+        self._add_rest(RISE * best.level * scale or LEVEL_SCALE)
+
+    def values_of(self, plan: ContentPlan) -> dict[int, float]:
+        values = super().values_of(plan)
+        there = models_by_gpu(self.problem, plan)
+        values.update({column: float(self.sets[k] <= there[g]) for (g, k), column in self.present.items()})
+        return values
+
+    def _list_contents(
+        self, pool: Pool, tenants: Sequence[Sequence[ContentTenant]]
+    ) -> Iterator[tuple[ContentTenant, ...]]:
+        room = self.rooms[pool[0]]
+        if room.kept is None:
+            yield from super()._list_contents(pool, tenants)
+            return
+        kept = room.kept.get(pool, frozenset())
+        standing = frozenset[int]().union(*kept)
+        for content in super()._list_contents(
+            pool, [alike for alike in tenants if alike[0].case in standing]
+        ):
+            if frozenset(tenant.case for tenant in content) in kept:
+                yield content
+
+    def _add_presence(self) -> None:
+        using: dict[tuple[int, int], list[int]] = {}
+        for column, (pool, tenants) in self.contents.items():
+            for tenant in tenants:
+                using.setdefault((pool[0], self.problem.cases[tenant.case].model), []).append(column)
+        for g, room in enumerate(self.rooms):
+            for k, members in enumerate(self.sets):
+                if len(members) < 2 or not members <= room.models:
+                    continue
+                if k not in room.stays:
+                    self.present[g, k] = self.rows.add_columns([0.0], [1.0])
+                for model in sorted(members):
+                    columns = using.get((g, model), [])
+                    ones = [1.0] * len(columns)
+                    if k in room.stays:
+                        self.rows.add_row(1.0, INF, columns, ones)
+                        continue
+                    most = sum(self.rows.upper[column] for column in columns)
+                    self.rows.add_row(0.0, INF, [*columns, self.present[g, k]], [*ones, -1.0])
+                    self.rows.add_row(-INF, 0.0, [*columns, self.present[g, k]], [*ones, -most])
+
+    def _add_rest(self, most: float) -> None:
+        for case, terms in self.rates.items():
+            unit = unit_rps(self.problem.request.models[self.problem.cases[case].model]) / self.scale
+            column = self.rows.add_columns([-REST_WEIGHT / len(self.rates)], [most])
+            self.rows.continuous.add(column)
+            columns, rates = [use for use, _ in terms], [rate / unit for _, rate in terms]
+            self.rows.add_row(0.0, INF, [*columns, column], [*rates, -1.0])
