@@ -21,6 +21,7 @@ text => {
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.repeated
 def test_demand_is_drawn_with_the_pointer_and_moved_by_keys(session, address, home):
     workspace = begun(home, "drawn")
     workspace.put("plan_request", "review", request())

@@ -31,6 +31,7 @@ def request(demand_rps: float) -> PlanRequest:
     )
 
 
+@pytest.mark.repeated
 def test_a_state_is_added_the_way_is_drawn_and_few_changes_are_planned(session, address, home):
     workspace = begun(home, "deploy")
     asked = request(400.0)

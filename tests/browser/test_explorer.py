@@ -67,6 +67,7 @@ def details(page: Page) -> str:
     return page.locator(".st-key-graph-details").inner_text()
 
 
+@pytest.mark.repeated
 def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped):
     page = dropped
     expect(page.get_by_text("not profiled")).to_be_visible()

@@ -47,6 +47,7 @@ def open_plan(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
+@pytest.mark.repeated
 def test_the_keyboard_types_what_is_marked_refused_and_mended_and_nothing_moves(session, address, odd):
     page = session()
     open_plan(page, address, odd)
@@ -98,6 +99,7 @@ text => {
 """
 
 
+@pytest.mark.repeated
 def test_a_button_that_is_pressed_at_once_knows_every_edit_before_it(session, address, odd):
     odd.put("plan_request", "hasty", asked())
     odd.put("plan", "hasty", workflow.plan(asked()))

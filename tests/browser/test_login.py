@@ -115,6 +115,7 @@ def at_the_gate(page: Page) -> None:
     assert page.get_by_test_id("stPageLink").count() == 0
 
 
+@pytest.mark.repeated
 def test_a_login_opens_the_dashboard_and_a_logout_closes_it(dashboard, context):
     provider = dashboard.provider
     provider.account = {"sub": "1", "email": "Ann@Example.com", "email_verified": True}

@@ -46,6 +46,7 @@ def open_cuts(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
+@pytest.mark.repeated
 def test_cuts_are_found_chosen_tried_and_kept(session, address, profiled):
     page = session()
     open_cuts(page, address, profiled)

@@ -33,6 +33,7 @@ def open_place(page: Page, address: str, workspace: Workspace, title: str) -> No
     settle(page)
 
 
+@pytest.mark.repeated
 def test_thirty_gpus_are_placed_drawn_and_asked_what_if(session, address, home):
     page = session()
     open_place(page, address, begun(home, "thirty"), "Placement")

@@ -149,6 +149,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(session,
     expect(bert).to_have_css("opacity", "1")
 
 
+@pytest.mark.repeated
 def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(session, address, planned):
     page = session()
     open_plan(page, address, planned)
@@ -221,6 +222,7 @@ def test_every_tab_is_accessible_and_fits_its_window(session, address, planned, 
     assert not found, "\n".join(found)
 
 
+@pytest.mark.repeated
 def test_a_load_is_told_quickly_and_then_in_full(session, address, solved):
     page = session()
     page.goto(f"{address}/plan?workspace={solved.id}&scenario=review&tab=under-load")
@@ -238,6 +240,7 @@ def test_a_load_is_told_quickly_and_then_in_full(session, address, solved):
     expect(page).to_have_url(re.compile("tab=under-load"))
 
 
+@pytest.mark.repeated
 def test_a_scenario_opened_by_its_link_is_deployed_also_after_a_reload(session, address, planned):
     planned.set_setting("scenario", "two GPUs")  # the last one chosen from the list
     page = session()

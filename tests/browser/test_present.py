@@ -32,6 +32,7 @@ def workspace(home) -> str:
     return filled.id
 
 
+@pytest.mark.repeated
 def test_it_fills_the_window_and_keys_step_and_leave(session, address, workspace):
     page = session()
     page.goto(f"{address}/plan?workspace={workspace}&scenario=review")

@@ -65,7 +65,7 @@ def test_the_tour_has_five_steps_and_is_remembered(session, address, door):
     expect(other.locator(".st-key-tour")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("width", "words"), [(390, "p.draft-line"), (1024, ".st-key-headline p")])
+@repeated(("width", "words"), [(1024, ".st-key-headline p"), (390, "p.draft-line")])
 def test_the_head_of_a_plan_has_room_for_its_words(session, address, door, width, words):
     page = session()
     page.set_viewport_size({"width": width, "height": HEIGHT})

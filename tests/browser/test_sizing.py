@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 SIZED_MS = 60_000
 
 
+@pytest.mark.repeated
 def test_an_llm_is_sized_and_its_times_are_drawn(session, address, home):
     page = session()
     workspace = begun(home, "llm")
@@ -32,6 +33,7 @@ def test_an_llm_is_sized_and_its_times_are_drawn(session, address, home):
     assert ours(page) == []
 
 
+@pytest.mark.repeated
 def test_predictions_beside_measured_rows_are_drawn(session, address, home):
     page = session()
     workspace = begun(home, "measured")

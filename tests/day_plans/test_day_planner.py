@@ -7,7 +7,7 @@ import pytest
 from tests.support.day_plans.days import at_both_rates, random_day, with_windows
 from tests.support.planning.oracle import best_plan, levels_of
 from tests.support.planning.requests import on_a30, simple
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core import workflow
 from torchsplit_core.day_plans.day_clock import SEARCH_SHARE
 from torchsplit_core.day_plans.verification import day_faults
@@ -61,7 +61,7 @@ def as_good_as_every_plan(request: PlanRequest, outcome: PlanOutcome) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"])
+@repeated("kind", ["min_gpus", "max_min", "leximin", "weighted_sum"], kept=2)
 @in_blocks("seed", range(25), kept=1)
 def test_every_window_and_the_plan_for_all_are_as_good_as_every_plan_looked_at(kind, seed):
     request = random_day(seed, kind)
@@ -78,7 +78,7 @@ def test_every_window_and_the_plan_for_all_are_as_good_as_every_plan_looked_at(k
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["leximin", "min_gpus"])
+@repeated("kind", ["leximin", "min_gpus"])
 @in_blocks("seed", range(20), kept=1)
 def test_no_plan_as_good_changes_less(kind, seed):
     request = random_day(seed, kind)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.day_plans.days import with_windows
 from tests.support.planning.requests import on_a30, simple
+from tests.support.seeds import repeated
 from torchsplit_core import files, workflow
 from torchsplit_core.day_plans.replay.model_day import make_queues, model_day
 from torchsplit_core.day_plans.replay.model_run import run_model_day
@@ -124,7 +125,7 @@ def test_arrivals_are_those_of_the_trace_hour_by_hour(steady):
     assert idle.arrived_requests == 0 and idle.response_ms.p95 is None and idle.attainment.all is None
 
 
-@pytest.mark.parametrize("requests", [None, 2000])
+@repeated("requests", [2000, None])
 def test_what_arrived_is_served_lost_or_waiting(changing, requests):
     request, outcome = changing
     trace = hourly(a=[0.8] * 8 + [9.0] * 3 + [6.0] * 9 + [0.8] * 4, b=1.0)

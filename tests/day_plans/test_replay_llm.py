@@ -66,6 +66,7 @@ def test_an_engine_is_there_when_the_day_begins_and_what_it_works_on_at_its_end_
     assert replay.simulated_share == 1 and replay.service_basis == "measured"
 
 
+@pytest.mark.repeated
 def test_a_longer_drain_loses_nothing(chats):
     request, _ = chats
     outcome = workflow.plan_day(request, times=ChangeTimes(start_s=480.0, drain_s=400.0))
@@ -93,6 +94,7 @@ def test_limits_of_tokens_are_kept_together(chats):
     assert attainment(max_ttft_ms=None, max_tpot_ms=None) is None
 
 
+@pytest.mark.repeated
 def test_an_engine_that_comes_too_late_lets_requests_wait_and_that_is_seen(overloaded):
     """An overload of the night: chats wait at full engines until the day's engine has loaded."""
     model = overloaded
@@ -101,6 +103,7 @@ def test_an_engine_that_comes_too_late_lets_requests_wait_and_that_is_seen(overl
     assert model.hours[7].served_share == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.repeated
 def test_a_sampled_day_of_engines_is_the_whole_day_within_its_error(chats, overloaded):
     whole, sample = overloaded, settings(requests_per_model=8000, replications=3)
     replay = workflow.replay_day(*chats, hourly(chat=OVERLOADED), sample)

@@ -47,7 +47,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(folder / "run")
 
 
-@repeated("name", DIVIDED, kept=3)
+@repeated("name", DIVIDED, kept=2)
 def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float], tmp_path: Path) -> None:
     """44 samples in steps of 8: the sixth step of a pass has 4."""
     processes, choices, options = DIVIDED[name]

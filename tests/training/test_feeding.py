@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.seeds import repeated
 from tests.support.training.plain_loop import Recipe
 from tests.support.training.plain_loop import run_around as run_numbered
 from tests.support.training.plain_loop import run_plain as run_numbered_plain
@@ -24,7 +25,7 @@ def samples(folder: Path) -> list[int]:
     return [line["samples"] for line in RunFolder(folder).steps()]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@repeated("workers", [0, 2])
 def test_a_stream_is_read_as_by_a_plain_loop_to_the_bit_also_past_its_end(
     workers: int, tmp_path: Path
 ) -> None:
@@ -37,7 +38,7 @@ def test_a_stream_is_read_as_by_a_plain_loop_to_the_bit_also_past_its_end(
 
 
 @pytest.mark.parametrize("stateful", [True, False])
-@pytest.mark.parametrize("stop", [2, 3, 4])
+@repeated("stop", [3, 2, 4])
 def test_a_run_over_a_stream_goes_on_where_it_was(stop: int, stateful: bool, tmp_path: Path) -> None:
     """Also where the data ended with the last step; without a state by reading again."""
     reading = replace(WHOLE, stateful=stateful)
@@ -55,7 +56,7 @@ def test_a_stream_of_workers_goes_on_where_it_was(tmp_path: Path) -> None:
     assert losses(tmp_path / "run") == wanted["losses"]
 
 
-@pytest.mark.parametrize("counts", [(12, 12), (11, 4), (3, 10)])
+@repeated("counts", [(11, 4), (12, 12), (3, 10)])
 def test_ranks_whose_parts_end_apart_weigh_each_sample_alike(counts: tuple[int, int], tmp_path: Path) -> None:
     reading = replace(WHOLE, counts=counts, dropout=0.0)
     wanted = run_plain(reading, tmp_path)
@@ -64,7 +65,7 @@ def test_ranks_whose_parts_end_apart_weigh_each_sample_alike(counts: tuple[int, 
     assert losses(tmp_path / "run") == pytest.approx(wanted["losses"], abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("changed", "words"),
     [
         ({"class_name": "Elsewhere"}, "is of another data set: its class was 'Part' and is 'Elsewhere'"),
@@ -73,6 +74,7 @@ def test_ranks_whose_parts_end_apart_weigh_each_sample_alike(counts: tuple[int, 
         ({"workers": 1}, "is of another data set: its number of workers was 0 and is 1"),
         ({"counts": (11, 11), "passes": 1}, "is of 1 data ranks, but the run has 2 now"),
     ],
+    kept=3,
 )
 def test_a_state_of_another_loader_is_refused(changed: dict[str, object], words: str, tmp_path: Path) -> None:
     run_around(replace(WHOLE, steps=4), tmp_path)
@@ -106,7 +108,7 @@ def test_batches_that_make_no_step_of_the_strategy(tmp_path: Path) -> None:
     assert "the loader: has batches of 3 samples, which do not make the 8 samples of a step" in refused
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@repeated("processes", [1, 2])
 def test_workers_fetch_what_the_rank_would(processes: int, tmp_path: Path) -> None:
     recipe = Recipe(samples=19, passes=4, accumulate=4, dropout=0.2 if processes == 1 else 0.0, workers=2)
     wanted = run_numbered_plain(recipe, tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.seeds import repeated
 from tests.support.training.folders import left_folder
 from tests.support.training.plain_loop import Recipe, run_around, run_plain
 from tests.support.training.runs import client_file, events, losses, run, strategy
@@ -45,7 +46,7 @@ def test_a_loop_that_is_measured_trains_as_one_that_is_not_and_has_the_figures_o
     )
 
 
-@pytest.mark.parametrize("shard", ["none", "fsdp"])
+@repeated("shard", ["none", "fsdp"])
 def test_two_processes_measure_what_one_does(shard: str, tmp_path: Path) -> None:
     wanted = run_plain(RECIPE, tmp_path)
     run_around(RECIPE, tmp_path, 2, shard)
@@ -53,7 +54,7 @@ def test_two_processes_measure_what_one_does(shard: str, tmp_path: Path) -> None
     assert figures == pytest.approx(wanted["held_out"], abs=1e-6)
 
 
-@pytest.mark.parametrize("choices", [{"tensor": 2}, {"data": 2}])
+@repeated("choices", [{"data": 2}, {"tensor": 2}])
 def test_a_client_is_measured_by_its_loss_and_its_metrics(choices: dict[str, int], tmp_path: Path) -> None:
     source = client_file(tmp_path, held_out=11)
     run(source, tmp_path / "alone", strategy(micro_batch=2), 1, validation=EVERY_2)
@@ -109,7 +110,7 @@ def test_a_best_checkpoint_that_is_done_anew_is_the_best_no_more(tmp_path: Path)
     assert again.best is None and read_best(tmp_path) is None and again.steps() == [2]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@repeated("processes", [1, 2])
 def test_a_validation_that_fails_keeps_all_that_was_trained(processes: int, tmp_path: Path) -> None:
     source = client_file(tmp_path, held_out=9, bad_held_out=8)
     plan = strategy(micro_batch=2, data=processes)

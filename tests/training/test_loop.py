@@ -44,6 +44,7 @@ def test_training_has_it_by_name_and_no_other() -> None:
         torchsplit_core.training.prepared  # noqa: B018
 
 
+@pytest.mark.repeated
 def test_the_example_trains_digits_with_a_schedule_clipping_and_validation(tmp_path: Path) -> None:
     example = ROOT / "examples" / "training" / "digits_loop.py"
     code = ast.parse(example.read_text()).body

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
+from tests.support.seeds import repeated
 from tests.support.training.plain_loop import Recipe, run_around, run_plain
 from tests.support.training.runs import client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder
@@ -58,7 +59,7 @@ def test_gradients_that_are_no_numbers_at_any_scale_stop_the_run(tmp_path: Path)
         run(source, tmp_path / "run", strategy(precision="fp16", micro_batch=8), 1, steps=60)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@repeated("processes", [1, 2])
 def test_activations_on_the_host_change_no_bit(processes: int, tmp_path: Path) -> None:
     recipe = Recipe(offload=True, dropout=0.2 if processes == 1 else 0.0)
     wanted = run_plain(recipe, tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.seeds import repeated
 from tests.support.training.plain_loop import Recipe, run_around, run_into_nan, run_plain, run_without_step
 from tests.support.training.runs import client_file, events, losses, run, strategy
 from torchsplit_core.checkpoints.packed_state import pack, unpack
@@ -26,7 +27,7 @@ def lines(folder: Path, name: str) -> list[float]:
     return [line[name] for line in RunFolder(folder).steps()]
 
 
-@pytest.mark.parametrize(
+@repeated(
     "recipe",
     [
         WHOLE,
@@ -93,7 +94,7 @@ def test_a_run_that_goes_on_is_the_undisturbed_one_to_the_bit(tmp_path: Path) ->
     assert all(torch.equal(weights[name], value) for name, value in wanted["weights"].items())
 
 
-@pytest.mark.parametrize("shard", ["none", "zero1", "fsdp"])
+@repeated("shard", ["zero1", "none", "fsdp"])
 def test_two_processes_clip_and_schedule_as_one_also_when_they_go_on(shard: str, tmp_path: Path) -> None:
     wanted = run_plain(WHOLE, tmp_path)
     run_around(replace(WHOLE, steps=4), tmp_path, 2, shard)
@@ -103,9 +104,10 @@ def test_two_processes_clip_and_schedule_as_one_also_when_they_go_on(shard: str,
     assert lines(tmp_path / "run", "gradient_norm") == pytest.approx(wanted["norms"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("processes", "choices"),
     [(2, {"tensor": 2}), (2, {"pipeline": 2}), (4, {"tensor": 2, "data": 2, "shard": "fsdp"})],
+    kept=2,
 )
 def test_a_divided_model_is_clipped_by_the_norm_of_the_whole(
     processes: int, choices: dict[str, object], tmp_path: Path

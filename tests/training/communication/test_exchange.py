@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.support.ports import free_port
+from tests.support.seeds import repeated
 from tests.support.training.runs import beside, client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.communication.exchange import MIN_STEPS
@@ -37,6 +38,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return trained(tmp_path_factory.mktemp("alone"), 1, steps=STEPS + 4)
 
 
+@pytest.mark.repeated
 def test_a_run_measures_chooses_and_goes_on_by_its_choice(alone: list[float], tmp_path: Path) -> None:
     assert trained(tmp_path, 2) == pytest.approx(alone[:STEPS], abs=1e-6)
     record = read_exchange(tmp_path / "run")
@@ -61,7 +63,7 @@ def test_a_run_measures_chooses_and_goes_on_by_its_choice(alone: list[float], tm
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("request_", "words", "near"),
     [
         (CommunicationRequest(hook="ddp"), None, 1e-6),
@@ -78,6 +80,7 @@ def test_a_run_measures_chooses_and_goes_on_by_its_choice(alone: list[float], tm
             1e-6,
         ),
     ],
+    kept=3,
 )
 def test_a_fixed_exchange_trains_as_one_process(
     request_: CommunicationRequest, words: str | None, near: float, alone: list[float], tmp_path: Path
