@@ -101,7 +101,7 @@ def as_many_models_as_gpus(many: int) -> tuple[PlanRequest, PlanOutcome]:
 
 
 @pytest.mark.slow
-@repeated("count", [250, 1000])
+@repeated("count", [250, 1000], kept=0)
 def test_many_models_on_as_many_gpus(count, workspace):
     asked, outcome = as_many_models_as_gpus(count)
     put_plan(workspace, asked, outcome, "many")

@@ -148,7 +148,7 @@ def dies(where, work, monkeypatch, death):
     return False
 
 
-@repeated(("cut", "finish"), list(product(("apply", "undo"), repeat=2)), 2)
+@repeated(("cut", "finish"), list(product(("apply", "undo"), repeat=2)))
 def test_killed_at_any_moment_it_ends_in_the_new_or_the_old_state(cut, finish, tmp_path, monkeypatch):
     where, moments = Host(tmp_path, BEFORE), 0
     old, change = where.nvml.path.read_text(), where.change(*MOVE, tenants=RUNNING)

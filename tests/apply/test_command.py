@@ -10,6 +10,7 @@ import pytest
 from tests.support.apply.cases import A30, AFTER, BEFORE, host, stands, state, tenant
 from tests.support.deployment.helpers import plan_of, planned_gpu
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core import files
 from torchsplit_core.cli.command import main
 from torchsplit_core.hardware.replay import REPLAY_VARIABLE
@@ -69,7 +70,7 @@ def test_done_twice_and_undone_twice(nvml, capsys):
     assert apply(*COMMAND, "--yes", "node0") == 0 and stands(nvml) == set(AFTER)
 
 
-@pytest.mark.parametrize("finish", ["apply", "undo"])
+@repeated("finish", ["undo", "apply"])
 def test_killed_in_a_hook_the_next_command_goes_on(nvml, finish, capsys):
     # The hook is a child of the command: it kills its parent once.
     hook = "test -e killed || { touch killed; kill -9 $PPID; }"

@@ -44,6 +44,7 @@ def test_what_is_found_is_kept_once_a_kind_by_its_shortest_input(tmp_path):
     assert len(kept) == 2 and sum('"input": "YQ=="' in text for text in kept) == 1
 
 
+@pytest.mark.repeated
 def test_a_target_is_fuzzed_in_a_process_of_its_own():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.fuzz", "--only", "guard", "--seconds", "1"],

@@ -94,6 +94,7 @@ def test_a_run_is_its_newest_step_and_every_step_is_a_model_of_its_own(trained: 
     assert not same(dict(earlier), dict(later))
 
 
+@pytest.mark.repeated
 def test_a_trained_model_is_traced_profiled_and_cut_as_the_step_that_it_is(trained: Path) -> None:
     """Its client only trains: what it is called with is taken from its data."""
     traced = trace(f"{trained}@step-2", trust=True)
@@ -214,6 +215,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.repeated
 def test_the_end_of_a_run_is_measured_on_held_out_samples(tmp_path: Path) -> None:
     plan = strategy(64, optimizer="adamw", micro_batch=64)
     summary = run("sample:digits", tmp_path / "digits", plan, 1, steps=66, checkpoint_every=66)

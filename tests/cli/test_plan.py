@@ -98,6 +98,7 @@ def test_steps_of_runs_are_of_the_folders_that_are_named():
         assert problem in str(fault.value)
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_a_plan_with_a_step_of_a_workspaces_run_is_deployed_from_the_runs_folder(tmp_path, stderr_of):
     train("sample:digits", strategy(micro_batch=8), tmp_path / "there", options=RunOptions(steps=1))

@@ -127,6 +127,7 @@ def test_what_a_run_cannot_carry_out_is_not_searched_for_it(tmp_path, stderr_of)
         ("sample:llama", "two_sequence_parts", {}),
         ("sample:moe", "two_sequence_parts", {"expert": 2, "shard": "fsdp"}),
     ],
+    kept=0,
 )
 def test_samples_with_divided_sequences_or_experts_have_the_losses_of_one_process(
     source, example, more, tmp_path

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu
+from tests.support.seeds import repeated
 from torchsplit_core.deployment import DeploymentFile, deploy
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.values import PlanOutcome
@@ -47,7 +48,7 @@ def test_without_apply_nothing_changes_and_every_command_is_shown(fake_host):
     assert "present: 4g.40gb:0" in done.stdout
 
 
-@pytest.mark.parametrize("present", [{}, {"mode": "Enabled"}, OLD])
+@repeated("present", [{}, {"mode": "Enabled"}, OLD])
 def test_apply_reaches_the_plan_from_any_state(fake_host, present):
     fake_host.set(gpu0=A100 | present)
     done = fake_host.run(one_script(*MIXED), "--apply")

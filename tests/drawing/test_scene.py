@@ -229,6 +229,7 @@ def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its
             assert box.y >= frame.y + TITLE and box.y + box.height <= frame.y + frame.height - MARGIN
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_a_scene_of_many_boxes_is_drawn_in_haste_and_keeps_its_promises():
     hierarchy = Hierarchy(encoder(CAREFUL_LAYOUT_ITEMS // 5))

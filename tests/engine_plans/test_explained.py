@@ -32,6 +32,7 @@ def explained(request_):
     return workflow.plan(request_, explain=True)
 
 
+@pytest.mark.repeated
 def test_every_place_has_a_reason_and_each_trial_is_the_plan_with_all_engines_there(request_, explained):
     resolved = workflow.with_engine_points(request_)
     points = {place_of(point): point for point in resolved.models[0].points}

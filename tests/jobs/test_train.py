@@ -113,6 +113,7 @@ def test_a_step_of_a_run_is_a_model_of_the_workspace(workspace, tmp_path):
         trace_job(workspace, replace(asked, source="run:far@step-2"), ignore_progress)
 
 
+@pytest.mark.repeated
 def test_a_run_outlives_who_started_it(workspace):
     """A dashboard that ends, say: what is seen afterwards is what the folder says."""
     program = (

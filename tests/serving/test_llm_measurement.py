@@ -176,6 +176,7 @@ def test_batch_models_are_left_by_themselves(planned):
     assert rest.models == () and outcome.models == () and not any(gpu.slices for gpu in outcome.gpus)
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_a_plan_of_engines_and_a_batch_model_is_measured(tmp_path):
     from tests.support.serving.plans import Placed, cpu_plan

@@ -159,6 +159,7 @@ def test_a_request_that_fails_and_cores_that_are_not_here_are_said(point_of, mon
         bind_cores(600)
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_an_engine_of_this_host_is_measured(tmp_path):
     before = os.sched_getaffinity(0)

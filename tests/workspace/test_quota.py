@@ -149,6 +149,7 @@ print(int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) //
 """
 
 
+@pytest.mark.repeated
 def test_an_import_holds_a_block_of_a_file_at_a_time(tmp_path):
     """Of 400 MiB in a small archive; the process that imports serves the pages."""
     size, stream = 400 * MIB, io.BytesIO()

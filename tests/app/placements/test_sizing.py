@@ -51,6 +51,7 @@ def test_pressing_size_shows_the_least_that_serves_and_keeps_the_inputs(page, wo
     assert "press Size" not in said(again)
 
 
+@pytest.mark.repeated
 def test_a_use_fills_in_lengths_and_limits_and_prices_order_the_table(page, workspace):
     shown = opened(page, workspace)
     shown.button_group(key=f"size-use {workspace.id}").set_value("Code")

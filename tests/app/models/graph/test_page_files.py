@@ -35,6 +35,7 @@ def test_files_hold_the_graph(page, workspace, files):
     assert root.tag.endswith("svg") and "layers × 4" in "".join(root.itertext())
 
 
+@pytest.mark.repeated
 def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(page, workspace, mounted):
     stored(workspace, loose(20_000))
     opened = page("graph", workspace)
