@@ -17,7 +17,7 @@ from tests.support.planning.requests import (
     with_tiers,
 )
 from tests.support.planning.shared_requests import small
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
 from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.planning import plan, validate, violations
@@ -36,7 +36,7 @@ from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcom
 
 
 @pytest.mark.slow
-@in_blocks("seed", range(600), kept=2)
+@in_blocks("seed", range(600), kept=1)
 def test_whole_slices_equal_a_look_at_every_plan(seed):
     request = with_tiers(random_request(seed, "max_min" if seed % 9 == 0 else "leximin"), seed)
     if seed % 4 == 0:
@@ -232,7 +232,7 @@ def test_a_sweep_shows_the_first_level():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 def test_a_search_that_is_cut_off_bounds_the_first_level_that_it_leaves_open(sharing):
     for seed in (2, 4, 5, 6):  # seconds with shares at 0, 1 and 3
         request = with_tiers(random_request(seed, "leximin", sharing), seed)

@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 
 from tests.support.planning.requests import A30, on_a30, published, random_request, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.comparison.description import format_relative
 from torchsplit_core.planning.comparison.gpu_matching import match_gpus
@@ -54,7 +55,7 @@ def counts(found: PlanComparison) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 def test_a_plan_and_itself_differ_in_nothing(sharing):
     compared = 0
     for seed in range(5):

@@ -8,6 +8,7 @@ import pyomo.environ as pyo
 import pytest
 
 from tests.support.planning.requests import published
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive
 from torchsplit_core.planning.formulation import build as building
@@ -59,7 +60,7 @@ def _soft(kind: str, sharing: Sharing = "exclusive") -> PlanRequest:
 
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum"])
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 def test_no_solver_call_gets_more_than_what_is_left(kind, sharing, monkeypatch):
     clock = _Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
@@ -74,7 +75,7 @@ def test_no_solver_call_gets_more_than_what_is_left(kind, sharing, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, monkeypatch):
     request = _soft(kind, sharing)
     free = plan(replace(request, colocations=(), sharing="exclusive"))

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.planning.insight import changed, explain
 from tests.support.planning.requests import A30, on_a30, published, simple, whole_model
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning import plan
@@ -270,7 +271,7 @@ def test_the_price_of_each_step():
     assert (shared["whole_slices"].value, shared["whole_slices"].loss) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing):
     request = published(sharing=sharing)
     explanation = explain(request)

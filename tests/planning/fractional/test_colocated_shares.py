@@ -174,7 +174,7 @@ def test_a_short_limit_has_a_plan_of_many_gpus_with_its_bound():
     assert outcome.objective.gap is not None and outcome.objective.gap < 0.25
 
 
-@pytest.mark.parametrize("pairs", [0, 2])
+@repeated("pairs", [0, 2])
 def test_plans_on_the_way_rise(pairs: int):
     """Whole slices are plans on the way, too; a search that holds models back reports none of its own levels."""
     request = fleet_instance(12, 40, seed=2, family=Family(sharing="fractional", pairs=pairs), seconds=3.0)

@@ -42,7 +42,7 @@ def _refuted_in_boxes(request: PlanRequest, best: float) -> float:
 
 
 @pytest.mark.slow
-@repeated("seed", range(120), kept=15)
+@repeated("seed", range(120), kept=6)
 def test_no_plan_is_above_the_bound(seed):
     request = crowded(seed)
     best = best_shared(request)
@@ -51,7 +51,7 @@ def test_no_plan_is_above_the_bound(seed):
 
 
 @pytest.mark.slow
-@repeated("seed", range(60), kept=10)
+@repeated("seed", range(60), kept=6)
 def test_no_plan_of_several_stages_is_above_the_bound(seed):
     request = small(seed, "max_min")
     best = best_shared(request)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @repeated(
     ("kind", "seeds"),
-    [("leximin", (*range(10), 77)), ("leximin", range(10, 24)), ("max_min", (*range(24), 77))],
+    [("leximin", (*range(7), 77)), ("leximin", range(7, 24)), ("max_min", (*range(24), 77))],
 )
 def test_equal_to_every_set_of_tenants(kind, seeds):
     planned = 0
@@ -99,7 +99,7 @@ def test_fewest_gpus_with_shares():
     assert plan(replace(request, sharing="exclusive")).objective.value == 3.0
 
 
-@pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
+@repeated("kind", ["weighted_sum", "min_gpus", "leximin"], kept=2)
 def test_shares_are_never_worse_than_whole_slices(kind):
     """Every field of the contract at once; each outcome has passed the check before it left."""
     sign = -1.0 if kind == "min_gpus" else 1.0

@@ -35,7 +35,7 @@ def test_no_plan_is_above_the_bound(seed):
         assert counts.bound <= shares.bound * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"])
 @pytest.mark.parametrize("kind", ["max_min", "min_gpus"])
 def test_a_plan_is_a_start_that_is_not_lost(kind, sharing):
     family = Family(kind=kind, sharing="fractional", limits=True, minima=0.1)

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.fleet_instances import fleet_instance
 from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import on_a30, random_request, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
 from torchsplit_core.planning.infeasibility.notes import SMALLER, WHOLE_OR_MINIMA
@@ -16,7 +17,7 @@ from torchsplit_core.values import Colocation, Demand, PlanOutcome, PlanRequest,
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("block", range(3))
+@repeated("block", range(3))
 def test_conflicts_are_minimal_and_the_relaxation_mends(block):
     seen = 0
     for seed in range(block * 20, block * 20 + 20):

@@ -121,7 +121,7 @@ def test_no_is_never_said_where_a_plan_exists(block):
     assert min(said.values()) >= 15, said
 
 
-@repeated(("most", "together"), [(400, 0), (2, 20_000), (2, 0)], kept=2)
+@repeated(("most", "together"), [(400, 0), (2, 20_000), (2, 0)], kept=1)
 def test_the_patterns_of_the_proof_decide_alone(most, together, monkeypatch):
     """Without the patterns that prices bring up, with a list of them cut short, and with a second, longer one."""
     monkeypatch.setattr(PatternSearch, "cheapest_columns", lambda *given: [])

@@ -9,6 +9,7 @@ import pytest
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.pattern_search import searching
 from tests.support.planning.requests import A30, LAYOUTS, model, on_a30, simple, with_tiers
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, timing
 from torchsplit_core.planning.patterns import PatternSolution, feasibility, leximin_levels, solve_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
@@ -106,7 +107,7 @@ def check_fits(problem: Problem, counted: PatternSolution) -> None:
 
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min"])
-@pytest.mark.parametrize("block", range(3))
+@repeated("block", range(3))
 def test_equal_to_every_plan_looked_at(kind, block):
     planned = 0
     for seed in range(block * 12, block * 12 + 12):

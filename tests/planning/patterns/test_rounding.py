@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
 from tests.support.planning.pattern_search import searching
-from tests.support.seeds import in_blocks
+from tests.support.seeds import repeated
 from torchsplit_core.planning.patterns.feasibility import FeasibilityProblem, PatternSearch
 from torchsplit_core.planning.patterns.rounding import round_relaxation, seek_plan
 
@@ -41,7 +41,7 @@ def holds(search: PatternSearch, plan, least: list[float]) -> None:
         assert plan.layouts[search.capacity.group_of == group].sum() <= count
 
 
-@in_blocks("seed", range(6))
+@repeated("seed", range(6), kept=2)
 def test_a_plan_near_what_parts_of_patterns_reach(seed):
     search, bound = prepared(24, 96, seed)
     problem = FeasibilityProblem((0.9 * bound,))
@@ -51,7 +51,7 @@ def test_a_plan_near_what_parts_of_patterns_reach(seed):
     holds(search, plan, [search.demand.required_rps(model, 0.9 * bound) for model in range(24)])
 
 
-@in_blocks("seed", range(4))
+@repeated("seed", range(4))
 def test_no_more_models_below_a_level_than_may_be(seed):
     search, bound = prepared(16, 64, seed)
     levels = (0.6 * bound, 1.2 * bound)
