@@ -44,6 +44,7 @@ def test_a_step_that_crashes_is_told_by_its_signal(tmp_path):
     assert "signal 11 (SIGSEGV)" in ran(tmp_path, "os.kill(os.getpid(), 11)").fault
 
 
+@pytest.mark.repeated
 def test_a_step_that_hangs_is_ended_with_all_it_started(tmp_path):
     found = ran(
         tmp_path,

@@ -39,6 +39,7 @@ def test_greedy_batches_have_the_exact_mean(service, most, rate, expected):
     mean_within(expected, rate, service, Batcher(most))
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_many_streams_are_processor_sharing():
     """Mean x / (1 - load), whatever the lengths."""

@@ -241,6 +241,7 @@ def test_a_prediction_does_not_look_at_what_was_measured():
     assert predict(told, rows, requests=2000) == predict(SERVER, rows, requests=2000)
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_the_stored_rows_meet_the_goals():
     """80 % of ResNet-50 and SSD within 15 %, 65 % of BERT; whole servers nearly as single slices."""

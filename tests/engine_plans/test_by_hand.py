@@ -75,6 +75,7 @@ def test_what_may_be_set_on_a_gpu_by_hand_is_an_engine_of_one():
     assert tenant.engine is not None and tenant.gpus == 1 and tenant.throughput_rps == 5.0
 
 
+@pytest.mark.repeated
 def test_a_draft_of_another_fleet_starts_from_the_plan_of_an_llm():
     llm = replace(LLM, tensor_parallel=(1, 2))
     asked = PlanRequest(

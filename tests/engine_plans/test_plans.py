@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine_plans.test_rates import LLM, VARIED
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning.request.hash import request_hash
@@ -27,7 +28,7 @@ def chat(llm=VARIED, **changes):
     return PlanModel("chat", llm=llm, **changes)
 
 
-@pytest.mark.parametrize("demand", [30.0, 1000.0], ids=["below what they give", "far above it"])
+@repeated("demand", [1000.0, 30.0], ids=["far above what they give", "below it"])
 def test_engines_of_two_slices_keep_their_limits_in_a_simulation_of_other_draws(demand):
     request = PlanRequest((HALVES,), (chat(demand_rps=demand),))
     plan = workflow.plan(request)

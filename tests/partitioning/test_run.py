@@ -67,6 +67,7 @@ def test_the_command_writes_the_candidate_asked_for_as_parts_that_trace(bert):
     assert inputs and all(isinstance(node.shape[0], str) for node in inputs if node.shape)
 
 
+@pytest.mark.repeated
 def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
     parts, client, model = bert
     inputs = {batch: example_arguments(client, batch)[0] for batch in (1, 4, 7)}

@@ -138,6 +138,7 @@ def test_a_large_request_without_room_is_infeasible_and_names_what_is_largest():
     assert outcome.status == "infeasible" and "60 bytes" in outcome.message
 
 
+@pytest.mark.repeated
 def test_wide_graphs_end_with_a_gap_and_in_time():
     nodes = tuple(PartitionNode(f"v{i}", 1 + i % 7, 0, 100_000 * (i % 5)) for i in range(120))
     edges = tuple(GraphEdge(f"v{i}", f"v{j}") for i in range(60) for j in (60 + i, 60 + (7 * i) % 60))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.paths import EXAMPLES
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.planning.request.demand_windows import check_windows
@@ -101,7 +101,7 @@ def cost_of(slots: DaySlots, demand: str, begins: tuple[int, ...]) -> float:
     return total
 
 
-@pytest.mark.parametrize("demand", ["largest", "p95"])
+@repeated("demand", ["largest", "p95"])
 @in_blocks("seed", range(100), kept=1)
 def test_the_cut_costs_as_little_as_the_cheapest_of_all(demand, seed):
     slots = drawn(seed)

@@ -81,7 +81,7 @@ def skipping(seed):
     return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), PartitionDevices(count, None, 1.0))
 
 
-@in_blocks("seed, make", itertools.product(range(60), (random_request, skipping)), kept=2)
+@in_blocks("seed, make", itertools.product(range(60), (random_request, skipping)), kept=1)
 def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
     request = make(seed)
     graph = contract(request)
@@ -190,7 +190,7 @@ def test_least_cuts_are_least_at_every_price(seed):
         assert cost(found.ideal) == pytest.approx(least, abs=1e-6)
 
 
-@repeated("seed", range(10), kept=2)
+@repeated("seed", range(10), kept=1)
 def test_without_all_ideals_the_gap_closes_honestly(seed, monkeypatch):
     request = replace(wider(seed), solver=SolverOptions(1.0))
     graph = contract(request)
@@ -238,7 +238,7 @@ def test_the_cuts_of_a_chain_order_are_its_prefixes():
     assert best_prefix_cuts(kernel.graph, order, 1)
 
 
-@repeated("seed", range(6), kept=2)
+@repeated("seed", range(6), kept=1)
 def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkeypatch):
     # The time allowed is used up: it is the search that is cut short here, not the proof it is compared with.
     request = replace(wider(seed), solver=SolverOptions(0.4))

@@ -14,6 +14,7 @@ from tests.support.placement.search_cases import (
     random_instance,
     worth_of,
 )
+from tests.support.seeds import repeated
 from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.search import search_thresholds
 
@@ -113,7 +114,7 @@ def test_no_time_is_not_infeasible():
         assert thresholds.bound >= search_thresholds(instance, time_limit_s=60).value > 0
 
 
-@pytest.mark.parametrize("most", (1, 3))
+@repeated("most", (1, 3))
 def test_a_short_time_gives_a_plan_within_a_certified_bound(most):
     instance = _arbitrary(1, 40, 40, most)
     full = search_thresholds(instance, time_limit_s=60)

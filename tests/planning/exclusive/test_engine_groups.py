@@ -143,7 +143,7 @@ def standing(outcome):
     )  # fmt: skip
 
 
-@in_blocks("seed", range(150), kept=3)
+@in_blocks("seed", range(150), kept=2)
 def test_plans_that_touch_few_gpus_equal_every_such_plan(seed):
     request, rng = one_by_one(drawn(seed)), random.Random(seed)
     now = plan(request, reasons=False)

@@ -78,7 +78,7 @@ def small(seed: int) -> PlanRequest:
     return asked(models, gpus, rng.choice(["leximin", "max_min", "min_gpus"]))
 
 
-@repeated("block", range(4), kept=2)
+@repeated("block", range(4), kept=1)
 def test_what_patterns_prove_and_find_agrees_with_every_plan(block):
     plans = proven = infeasible = 0
     for seed in range(block * 15, block * 15 + 15):

@@ -53,15 +53,15 @@ def test_the_relaxed_bound_holds(kind):
     ("kind", "seeds"),
     [
         ("leximin", (5,)),
+        ("min_gpus", range(8)),
         ("max_min", (2, 6, 7)),
         ("weighted_sum", range(8)),
-        ("min_gpus", range(8)),
         ("leximin with tiers", (5,)),
         ("leximin", range(9)),
         ("max_min", range(8)),
         ("leximin with tiers", range(9)),
     ],
-    kept=5,
+    kept=2,
 )
 def test_every_statement_against_a_look_at_all_plans(kind, seeds):
     checked = 0

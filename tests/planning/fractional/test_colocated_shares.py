@@ -131,7 +131,7 @@ def test_a_bound_without_co_locations_counts_where_pooled_shares_have_none_in_ti
     assert planned.objective.bound >= planned.objective.value
 
 
-@repeated("seed", [1, 2, 3])
+@repeated("seed", [1, 2, 3], kept=0)
 def test_second_tenants_of_many_gpus_keep_co_locations(seed: int):
     """Whole slices with four pairs, shared beside: better, and every member stays where its pair is."""
     family = Family(sharing="fractional", pairs=4)
@@ -174,7 +174,7 @@ def test_a_short_limit_has_a_plan_of_many_gpus_with_its_bound():
     assert outcome.objective.gap is not None and outcome.objective.gap < 0.25
 
 
-@repeated("pairs", [0, 2])
+@repeated("pairs", [0, 2], kept=0)
 def test_plans_on_the_way_rise(pairs: int):
     """Whole slices are plans on the way, too; a search that holds models back reports none of its own levels."""
     request = fleet_instance(12, 40, seed=2, family=Family(sharing="fractional", pairs=pairs), seconds=3.0)

@@ -29,8 +29,12 @@ def _level(problem: Problem, assignment: Assignment) -> float:
     return min(rate / unit_rps(spec) for rate, spec in zip(rates, problem.request.models, strict=True))
 
 
+SERVED = (3, 5, 22, 24, 25, 29, 30, 39, 49, 54, 57)
+"""Of the first 60 those in which whole slices serve every model."""
+
+
 @pytest.mark.slow
-@repeated("seeds", [range(60), range(60, 120)])
+@repeated("seeds", [SERVED, range(60), range(60, 120)])
 def test_contents_reach_the_best_plan_and_none_above_it(seeds):
     reached = tried = improved = 0
     for seed in seeds:

@@ -67,8 +67,11 @@ def test_parts_that_fit_into_a_slice_fit_by_every_function():
     assert [dual_feasible(1, part) for part in (0.4, 0.5, 0.6)] == [0.0, 0.5, 1.0]
 
 
-def test_without_known_memory_shared_slices_are_planned_as_whole_ones():
-    request = fleet_instance(6, 8, seed=1, family=Family(sharing="fractional", memory=False), seconds=20.0)
+@repeated(("models", "gpus"), [(4, 4), (6, 8)])
+def test_without_known_memory_shared_slices_are_planned_as_whole_ones(models, gpus):
+    request = fleet_instance(
+        models, gpus, seed=1, family=Family(sharing="fractional", memory=False), seconds=20.0
+    )
     shared, whole = plan(request), plan(replace(request, sharing="exclusive"))
     assert shared.status == whole.status == "optimal"
     assert shared.objective.sorted_normalised == whole.objective.sorted_normalised

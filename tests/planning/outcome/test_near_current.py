@@ -86,7 +86,7 @@ def test_from_its_own_plan_under_other_names_nothing_changes_and_nothing_is_wors
     assert outcome.gpus != free.gpus or touched_gpus(asked, free.gpus) == 0
 
 
-@in_blocks("seed", range(120), kept=3)
+@in_blocks("seed", range(120), kept=1)
 def test_from_another_plan_no_pairing_of_equal_gpus_changes_less(seed):
     """With one kind of GPU a transition may pair all with all: it finds nothing that keeps more."""
     draw = random.Random(seed)

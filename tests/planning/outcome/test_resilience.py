@@ -67,7 +67,7 @@ def test_nothing_to_hold_is_a_warning():
 
 
 @pytest.mark.slow
-@repeated("sharing", ["exclusive", "fractional"], kept=1)
+@repeated("sharing", ["exclusive", "fractional"], kept=0)
 def test_large_fleets_are_dealt_out_so_that_any_gpu_can_go(sharing):
     rates = {"1g.6gb": 10.0, "2g.12gb": 19.0, "4g.24gb": 35.0}
     models = tuple(
