@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import pytest
 
 from app.charts.theme import apply_layout, log_axis
+from tests.support.seeds import repeated
 
 pytestmark = pytest.mark.browser
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -17,7 +18,8 @@ LABELS = """([data, layout, width]) => { const place = document.createElement('d
       .map(text => Number(text.textContent.replace(/\\s/g, '')))); }"""
 
 
-def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session):
+@repeated("widths", [(700,), (340, 1200)])
+def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session, widths):
     page = session()
     page.set_content("<body></body>")
     page.add_script_tag(path=SCRIPT)
@@ -25,7 +27,7 @@ def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session):
         (0.02, 9000.0, [0.1, 1, 10, 100, 1000]), (3.0, 400.0, [10, 100]), (3.0, 90.0, [5, 10, 20, 50]),
         (12.0, 300.0, [20, 50, 100, 200]),
     ):  # fmt: skip
-        for width in (340, 700, 1200):
+        for width in widths:
             made = go.Figure(go.Scatter(x=[low, high], y=[1, 2], mode="markers"))
             apply_layout(made, "light", height=300, key="axis")
             made.update_layout(xaxis=log_axis("ms", "light", [low, high]))

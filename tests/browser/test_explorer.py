@@ -177,6 +177,7 @@ def test_zoom_pan_fit_and_files(explored):
     assert re.match(r"digraph", Path(download.value.path()).read_text())
 
 
+@pytest.mark.repeated
 def test_the_picture_comes_first_and_fits_into_what_is_seen(explored):
     page = explored
     page.set_viewport_size({"width": 1440, "height": 900})

@@ -99,7 +99,6 @@ text => {
 """
 
 
-@pytest.mark.repeated
 def test_a_button_that_is_pressed_at_once_knows_every_edit_before_it(session, address, odd):
     odd.put("plan_request", "hasty", asked())
     odd.put("plan", "hasty", workflow.plan(asked()))
@@ -123,6 +122,7 @@ def axe(page: Page, scheme: str) -> list[str]:
     return ours(page)
 
 
+@pytest.mark.repeated
 def test_a_row_is_removed_and_put_back_in_a_narrow_window_without_sideways_scrolling(session, address, odd):
     page = session(width=PHONE)
     open_plan(page, address, odd)

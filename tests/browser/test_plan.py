@@ -61,6 +61,7 @@ def turn_to(page: Page, tab: str) -> None:
     settle(page)
 
 
+@pytest.mark.repeated
 def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(session, address, planned):
     page = session()
     open_plan(page, address, planned)
@@ -195,6 +196,7 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(session, addre
     expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
 
 
+@pytest.mark.repeated
 def test_the_report_opens_from_disk_without_a_server(session, address, planned, tmp_path):
     page = session()
     open_plan(page, address, planned)

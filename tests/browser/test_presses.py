@@ -56,6 +56,7 @@ def test_a_double_click_is_one_press_and_keys_press_as_often_as_they_do(session,
     assert page.get_by_role("button", name="Present").evaluate(PRESSES, [0, 0]) == 2
 
 
+@pytest.mark.repeated
 def test_a_link_pressed_straight_from_a_field_opens_its_page_and_the_edit_stays(session, address, three):
     page = session()
     open_scenario(page, address, three)

@@ -133,6 +133,7 @@ def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(session
         opaque(page, page.get_by_test_id("stHeader"))
 
 
+@pytest.mark.repeated
 def test_the_keyboard_reaches_the_results_within_ten_presses(session, address, door):
     page = session()
     open_plan(page, address, door)
