@@ -32,6 +32,7 @@ def test_a_rate_lies_on_a_line_of_the_logarithms(size: float, rate: float) -> No
     assert rate_at(RATES.products, size) == pytest.approx(rate)
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 @pytest.mark.slow
 def test_this_host_is_measured_in_units_that_make_sense() -> None:

@@ -58,6 +58,7 @@ def test_slow_periods_come_back_with_their_spread_and_length():
     assert 0.2 <= float(np.median([pace.seconds for pace in found if pace])) <= 0.8
 
 
+@pytest.mark.repeated
 def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within():
     found = [fit_pace(looks(np.random.default_rng(seed), 0.02, 0.4, 0.15)) for seed in range(8)]
     assert all(pace is not None and pace.cv < 0.06 for pace in found)

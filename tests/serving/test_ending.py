@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.seeds import repeated
 from tests.support.serving.doubling import children_of, doubled, until, x
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import running
@@ -40,7 +41,8 @@ def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling, gate):
         assert doubled(taken.result()) == [600]
 
 
-def test_no_process_is_left_behind(file, tmp_path):
+@repeated("ends", [(signal.SIGKILL,), (signal.SIGKILL, signal.SIGTERM)])
+def test_no_process_is_left_behind(ends, file, tmp_path):
     """kill -9 of the front: the workers end by themselves. Then SIGTERM, a port and a slice that are taken."""
     plan, request = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, cores=1)
     write_file(plan, tmp_path / "plan.json")
@@ -55,7 +57,7 @@ def test_no_process_is_left_behind(file, tmp_path):
             [*command, "--port", port], capture_output=True, text=True, timeout=120, check=False
         )
     assert refused.returncode == 2 and "--port" in refused.stderr and "Traceback" not in refused.stderr
-    for number in (signal.SIGKILL, signal.SIGTERM):
+    for number in ends:
         (tmp_path / "ready").unlink(missing_ok=True)
         process = subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True)
         until(lambda: (tmp_path / "ready").exists() or process.poll() is not None)  # noqa: B023

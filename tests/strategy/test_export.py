@@ -135,7 +135,9 @@ COMPILED = [
 
 
 @pytest.mark.torch
-@repeated("names", [MIXED, sorted(CASES.keys() - {*MIXED})], ids=["mixed", "others"])
+@repeated(
+    "names", [MIXED[:1], MIXED[1:], sorted(CASES.keys() - {*MIXED})], ids=["staged", "sharded", "others"]
+)
 def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: Path) -> None:
     written = [CASES[name]() for name in names]
     check_equal_losses([(text, text) for text in written], names, tmp_path)
@@ -189,6 +191,7 @@ def test_compiled_layers_with_divided_sequences_attend_by_what_takes_the_place_o
     assert alone.codes == [0] and alone.text.splitlines()[-1] == "calls 12 compiled 0", alone.text
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_a_file_runs_without_torchrun(tmp_path: Path) -> None:
     file = tmp_path / "train.py"

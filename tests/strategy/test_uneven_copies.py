@@ -9,6 +9,7 @@ from itertools import combinations, product
 
 import pytest
 
+from tests.support.seeds import repeated
 from torchsplit_core.strategy.cost_model.estimate import estimate
 from torchsplit_core.strategy.search import search_strategy
 from torchsplit_core.strategy.search.batch_split import best_split
@@ -95,7 +96,7 @@ def every(searches: list[HomogeneousSearch], batch: int) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fleet", FLEETS)
-@pytest.mark.parametrize("batch", [7, 24])
+@repeated("batch", [7, 24])
 def test_the_search_is_equal_to_every_set_with_every_division(fleet: str, batch: int) -> None:
     searches = searches_of(asked(fleet, batch))
     result = UnevenCopiesSearch(searches).run(10, time.monotonic() + 600)

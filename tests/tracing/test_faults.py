@@ -154,6 +154,7 @@ def test_keyword_inputs_are_passed_by_name():
     assert not isinstance(program.graph.find_nodes(op="placeholder")[1].meta["val"].shape[0], int)
 
 
+@pytest.mark.repeated
 def test_a_model_that_runs_for_ever_is_stopped(tmp_path):
     source = python_file(tmp_path, "while True: pass")
     with pytest.raises(InputFault, match=r"still running after 5 s"):

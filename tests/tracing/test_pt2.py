@@ -31,7 +31,7 @@ class Both(NamedTuple):
     path: Path
 
 
-@pytest.fixture(scope="module", params=SAMPLES)
+@pytest.fixture(scope="module", params=[*SAMPLES[:2], pytest.param(SAMPLES[2], marks=pytest.mark.repeated)])
 def both(request, tmp_path_factory) -> Both:
     client = sample_models.load(request.param)
     program = export_program(client.get_model(), client.get_example_inputs(2), {})
@@ -97,6 +97,7 @@ def diamond(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.repeated
 def test_a_trusted_pt2_is_measured(diamond, tmp_path):
     out = str(tmp_path / "p.json")
     options = (

@@ -84,7 +84,9 @@ def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node():
     assert branch.output_bytes == 2 * 16 * 4
 
 
-@repeated("name", [sample.name for sample in sample_models.SAMPLES], kept=3)
+@repeated(
+    "name", sorted((sample.name for sample in sample_models.SAMPLES), key=lambda name: name != "bert"), kept=1
+)
 def test_a_saved_pt2_reads_as_the_very_same_graph(name, tmp_path):
     client = sample_models.load(name)
     program = program_of(client.get_model(), *client.get_example_inputs(2))

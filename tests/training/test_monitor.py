@@ -106,6 +106,7 @@ def test_a_rank_that_says_its_end_without_a_new_step_keeps_where_its_time_went(
     assert [*json.loads(rank.path.read_text())["parts_s"]] == ["backward"], "of the steps since alone"
 
 
+@pytest.mark.repeated
 def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     """What was begun is gone on with from there, to the losses of a run that nobody asked anything."""
     # Slow, so that it has not gone far when it is stopped: as far goes the run that nobody asked anything.

@@ -53,11 +53,11 @@ def test_divided_sequences_have_the_losses_of_one_process(
     assert "without sequence parallelism" not in events(tmp_path / "run", "started")[0]["words"]
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("client", "choices", "problem"),
     [
-        ("unnamed", SEQUENCE, r"leaves layers\.0\.feed_norm\.weight whole on all tensor ranks"),
         ("client", {**SEQUENCE, "tensor": 3}, r"over 3 ranks, but these have 8 positions"),
+        ("unnamed", SEQUENCE, r"leaves layers\.0\.feed_norm\.weight whole on all tensor ranks"),
     ],
 )
 def test_sequences_that_would_be_divided_wrongly_are_refused(

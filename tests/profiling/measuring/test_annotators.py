@@ -92,7 +92,7 @@ def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients():
     assert model.modes == {(False, False)}
 
 
-@pytest.mark.parametrize(("budget_s", "most"), [(0.5, 300), (2.0, 300), (7.0, 1050)])
+@repeated(("budget_s", "most"), [(0.5, 300), (2.0, 300), (7.0, 1050)], kept=2)
 def test_a_longer_budget_is_for_more_runs(budget_s, most, monkeypatch):
     """On a clock that stands still, with blocks that have no least time, nothing but their number ends the runs."""
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)

@@ -47,9 +47,8 @@ def test_throughputs_and_the_ends_of_their_intervals_are_added():
     assert spread.low_rps < spread.rps == 200.0 < spread.high_rps
 
 
-def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path):
-    kept = []
-    crowded = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
+def test_two_processes_give_rows_of_two(tmp_path):
+    crowded = crowd(tmp_path, PRINTS, (1, 2))
     assert [(row.batch_size, row.processes, row.basis) for row in crowded.rows] == [
         (1, 2, "measured"),
         (2, 2, "measured"),
@@ -62,6 +61,12 @@ def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path
     assert crowded.nodes == () and crowded.failures == ()
     # But for notes of a busy host, on which these tests run as well.
     assert [note for note in crowded.notes if " is unsteady" not in note] == []
+
+
+@pytest.mark.repeated
+def test_what_is_known_of_two_processes_is_taken_over(tmp_path):
+    kept = []
+    crowded = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
     # As a store has them: the last of each, which says what a process holds.
     known = list({point.batch_size: point for point in kept}.values())
     again = crowd(tmp_path, "raise ValueError('measured anew')", (1, 2), known=known)

@@ -327,6 +327,7 @@ async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsy
     assert "broken here" in capsys.readouterr().err
 
 
+@pytest.mark.repeated
 async def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
     count, free = 300, asyncio.Event()
 

@@ -17,6 +17,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from tests.support.seeds import repeated
 from tests.support.serving.routers import routed
 from torchsplit_core.files import write_file
 from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
@@ -164,7 +165,7 @@ def test_a_whole_model_goes_on_as_it_came():
         assert np.frombuffer(back.data, "<f4").tolist() == [8]
 
 
-@pytest.mark.parametrize("refusal", ["gone", 429, 503])
+@repeated("refusal", ["gone", 429, 503])
 def test_the_next_server_is_asked_where_one_will_not(refusal):
     with stand_ins(2, 2) as (one, two):
         asked = client([(one.url, 100.0), (two.url, 1.0)])

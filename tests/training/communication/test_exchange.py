@@ -80,7 +80,7 @@ def test_a_run_measures_chooses_and_goes_on_by_its_choice(alone: list[float], tm
             1e-6,
         ),
     ],
-    kept=3,
+    kept=2,
 )
 def test_a_fixed_exchange_trains_as_one_process(
     request_: CommunicationRequest, words: str | None, near: float, alone: list[float], tmp_path: Path
@@ -98,9 +98,11 @@ def test_a_fixed_exchange_trains_as_one_process(
     assert not (tmp_path / "run" / "watch" / "communication.json").exists(), "nothing was measured"
 
 
-def test_powersgd_keeps_what_it_has_not_sent_in_checkpoints_and_says_where_it_cannot(tmp_path: Path) -> None:
-    request_ = CommunicationRequest(hook="powersgd", bucket_mib=1.0, powersgd_rank=2)
-    trained(tmp_path, 2, steps=8, checkpoint_every=4, communication=request_)
+POWERSGD = CommunicationRequest(hook="powersgd", bucket_mib=1.0, powersgd_rank=2)
+
+
+def test_powersgd_keeps_what_it_has_not_sent_in_checkpoints(tmp_path: Path) -> None:
+    trained(tmp_path, 2, steps=8, checkpoint_every=4, communication=POWERSGD)
     from torch.distributed.checkpoint import FileSystemReader
 
     checkpoint = tmp_path / "run" / "checkpoints" / "step-00000008"
@@ -109,12 +111,17 @@ def test_powersgd_keeps_what_it_has_not_sent_in_checkpoints_and_says_where_it_ca
     assert {name for name in names if name.endswith("blocks.0.up.weight")} == {
         f"exchange.{rank} of 2.blocks.0.up.weight" for rank in (0, 1)
     }
+
+
+@pytest.mark.repeated
+def test_powersgd_goes_on_with_what_it_has_not_sent_and_says_where_it_cannot(tmp_path: Path) -> None:
+    trained(tmp_path, 2, steps=8, checkpoint_every=4, communication=POWERSGD)
     source = f"{tmp_path}/client/client.py:client"
-    run(source, tmp_path / "run", PLAN, 2, steps=12, resume=True, communication=request_)
+    run(source, tmp_path / "run", PLAN, 2, steps=12, resume=True, communication=POWERSGD)
     assert not [
         event for event in events(tmp_path / "run", "communication") if "begins at zero" in event["words"]
     ]
-    run(source, tmp_path / "run", PLAN, 4, steps=14, resume=True, communication=request_)
+    run(source, tmp_path / "run", PLAN, 4, steps=14, resume=True, communication=POWERSGD)
     said = events(tmp_path / "run", "communication")[-1]["words"]
     assert said.startswith("the error feedback of PowerSGD begins at zero: the checkpoint of step 12")
 
@@ -169,12 +176,17 @@ def test_a_backend_that_sums_no_rounded_gradients_is_said(tmp_path: Path) -> Non
         InputFault, match=r"communication\.hook: is bf16, which the backend gloo .* does not sum"
     ):
         run(source, tmp_path / "run", PLAN, 2, communication=CommunicationRequest(hook="bf16"))
-    # Where it is only allowed, the others are left to choose from.
+
+
+@pytest.mark.repeated
+def test_where_a_backend_may_sum_rounded_gradients_and_cannot_the_others_are_left(tmp_path: Path) -> None:
+    source = client_file(tmp_path, **MODEL, no_rounding=True)
     run(source, tmp_path / "allowed", PLAN, 2, steps=STEPS, communication=CommunicationRequest(("bf16",)))
     record = read_exchange(tmp_path / "allowed")
     assert record is not None and {*record.transfers} == {"all_reduce"}
 
 
+@pytest.mark.repeated
 def test_where_ddp_does_not_exchange_a_permission_changes_nothing(alone: list[float], tmp_path: Path) -> None:
     plan = strategy(optimizer="adamw", micro_batch=4, shard="fsdp")
     request_ = CommunicationRequest(("bf16",))
