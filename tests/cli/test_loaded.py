@@ -5,9 +5,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-import pytest
-
 from tests.support.paths import EXAMPLES, ROOT
+from tests.support.seeds import repeated
 
 PROGRAM = """
 import json, sys
@@ -120,7 +119,7 @@ def within(modules: set[str], names: tuple[str, ...]) -> set[str]:
     return {module for module in modules for name in names if f"{module}.".startswith(f"{name}.")}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@repeated("command", COMMANDS, kept=6)
 def test_a_command_loads_what_the_table_says(command, tmp_path):
     allowed = COMMANDS[command]
     ((status, modules),) = loaded([*command.split(), "-o", str(tmp_path / "out")])

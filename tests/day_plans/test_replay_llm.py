@@ -75,6 +75,7 @@ def test_a_longer_drain_loses_nothing(chats):
     assert model_of(replay, "windows", "chat").lost_requests == 0
 
 
+@pytest.mark.repeated
 def test_limits_of_tokens_are_kept_together(chats):
     request, outcome = chats
     rates = hourly(chat=[0.4] * 8 + [1.3] * 13 + [0.4] * 3)

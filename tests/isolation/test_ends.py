@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.isolation.processes import began, gone, mark, running
+from tests.support.seeds import repeated
 from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.values import InputFault
 
@@ -22,10 +23,10 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
 """
 
 
-@pytest.mark.parametrize(("end", "said"), [
+@repeated(("end", "said"), [
     ("result", ""), ("fault", "is wrong"), ("exit", "status 7"), ("crash", "SIGSEGV"),
     ("wait", "still running"),
-])  # fmt: skip
+], kept=4)  # fmt: skip
 def test_no_daemon_outlives_its_child(level, end, said):
     name = mark()
     heard = []

@@ -93,7 +93,7 @@ def test_a_job_that_is_started_again_executes_nothing_else(
     assert requests_trust(workspace.job_records()[0].parameters) is (server == "allowed")
 
 
-@pytest.mark.parametrize("name", [TRACE, PROFILE])
+@repeated("name", [TRACE, PROFILE])
 def test_a_job_written_down_before_asks_again_inside(workspace, name):
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
     record = workspace.add_job("t", name, to_stored(name, asked("new", name, digest)))

@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from tests.support.telemetry.receiver import receiver
 from torchsplit_core import telemetry
 from torchsplit_core.isolation import run_limited
@@ -124,7 +125,7 @@ def test_the_end_does_not_wait_for_a_request_that_hangs(monkeypatch, silent, cap
     ending.join()
 
 
-@pytest.mark.parametrize("collector", ["closed", "silent"])
+@repeated("collector", ["closed", "silent"])
 def test_a_process_ends_in_spite_of_its_collector(silent, collector):
     endpoint = silent if collector == "silent" else closed_port()
     environment = os.environ | {MODE: "otlp", ENDPOINT: endpoint}

@@ -174,11 +174,11 @@ def never_end(_arguments: object, _progress: object) -> None:
         pass
 
 
-@pytest.mark.parametrize(("target", "words"), [
+@repeated(("target", "words"), [
     ("abort_like_rust", "needs more than 768 MiB of memory"),
     ("fill_memory", "needs more than 768 MiB of memory"),
     ("never_end", "takes longer"),
-])  # fmt: skip
+], kept=2)  # fmt: skip
 def test_a_child_that_ends_early_is_one_message(target, words):
     limits = untrusted_files.Limits(wall_s=3.0 if target == "never_end" else 60.0, memory_bytes=2**30)
     with pytest.raises(InputFault, match=words):

@@ -65,6 +65,7 @@ def test_a_use_fills_in_lengths_and_limits_and_prices_order_the_table(page, work
     assert "price an hour" in sizes(shown) and workspace.setting(inputs.SETTING)["prices"]["L40S-48GB"] == 9.0
 
 
+@pytest.mark.repeated
 def test_no_limits_and_limits_that_nothing_keeps(page, workspace):
     shown = opened(page, workspace)
     field(shown, "number_input", "Max TTFT, ms").set_value(1.0)

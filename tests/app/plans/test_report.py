@@ -117,6 +117,7 @@ def test_what_has_no_plan_says_why():
     assert "basis unknown" in alone.said and "The request" not in alone.texts
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_a_large_plan_stays_a_small_file():
     asked = instance(64, 1024)
