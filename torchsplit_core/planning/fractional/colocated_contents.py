@@ -62,11 +62,11 @@ RELATIVE_GAP, LEAST_GAIN = 1e-3, 1e-6
 
 @dataclass(frozen=True)
 class _Room:
-    """What may stand on a GPU: these models, all of each set in `stays`; of a closed one only what `kept` has."""
+    """What may stand on a GPU: these models, all of each set in `stays`; of a closed one only what `standing` has."""
 
     models: frozenset[int]
     stays: frozenset[int]
-    kept: Mapping[Pool, frozenset[frozenset[int]]] | None = None
+    standing: Mapping[Pool, frozenset[frozenset[int]]] | None = None
 
 
 def covers(problem: Problem) -> bool:
@@ -166,13 +166,13 @@ class _Search:
         return options
 
     def _rooms(self, best: ContentPlan, turn: int) -> list[_Room]:
-        """All GPUs open at first; then a few, in every other turn with one more set each."""
+        """All GPUs open at first; then a few, in half of the turns with one more set each."""
         groups = range(len(self.problem.groups))
         there = models_by_gpu(self.problem, best)
-        kept: dict[int, dict[Pool, set[frozenset[int]]]] = {g: {} for g in groups}
+        standing: dict[int, dict[Pool, set[frozenset[int]]]] = {g: {} for g in groups}
         for (pool, tenants), count in best.contents.items():
             if count:
-                kept[pool[0]].setdefault(pool, set()).add(frozenset(case for case, _ in tenants))
+                standing[pool[0]].setdefault(pool, set()).add(frozenset(case for case, _ in tenants))
         more = turn % 4 >= 2
         most = self.draw.choice((1, 2) if more else (2, 3))
         opened = set(groups) if not turn else set(self.draw.sample(groups, min(most, len(groups))))
@@ -180,13 +180,13 @@ class _Search:
         for g in groups:
             sets = frozenset(k for k, members in enumerate(self.sets) if members & there[g])
             if g not in opened:
-                closed = {pool: frozenset(cases) for pool, cases in kept[g].items()}
+                closed = {pool: frozenset(cases) for pool, cases in standing[g].items()}
                 rooms.append(_Room(there[g], sets, closed))
                 continue
             allowed = set(sets)
-            if more and turn:
-                absent = sorted(set(range(len(self.sets))) - sets)
-                allowed.update(self.draw.sample(absent, min(1, len(absent))))
+            absent = sorted(set(range(len(self.sets))) - sets)
+            if more and absent:
+                allowed.add(self.draw.choice(absent))
             models = frozenset[int]().union(*(self.sets[k] for k in allowed))
             rooms.append(_Room(models, frozenset() if more else sets))
         return rooms
@@ -227,7 +227,7 @@ class _ColocatedProgram(ContentProgram):
         if len(self.contents) > MAX_CONTENTS:
             return
         for (group, layout), column in self.layouts.items():
-            if rooms[group].kept is not None and (group, layout) not in best.layouts:
+            if rooms[group].standing is not None and (group, layout) not in best.layouts:
                 self.rows.upper[column] = 0.0
         self.present: dict[tuple[int, int], int] = {}
         self._add_presence()
@@ -244,15 +244,13 @@ class _ColocatedProgram(ContentProgram):
         self, pool: Pool, tenants: Sequence[Sequence[ContentTenant]]
     ) -> Iterator[tuple[ContentTenant, ...]]:
         room = self.rooms[pool[0]]
-        if room.kept is None:
+        if room.standing is None:
             yield from super()._list_contents(pool, tenants)
             return
-        kept = room.kept.get(pool, frozenset())
-        standing = frozenset[int]().union(*kept)
-        for content in super()._list_contents(
-            pool, [alike for alike in tenants if alike[0].case in standing]
-        ):
-            if frozenset(tenant.case for tenant in content) in kept:
+        together = room.standing.get(pool, frozenset())
+        cases = frozenset[int]().union(*together)
+        for content in super()._list_contents(pool, [alike for alike in tenants if alike[0].case in cases]):
+            if frozenset(tenant.case for tenant in content) in together:
                 yield content
 
     def _add_presence(self) -> None:

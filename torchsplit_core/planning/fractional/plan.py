@@ -11,9 +11,10 @@
 7. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
 8. In boxes: levels refuted for ranges of the models' latencies.
 9. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
-10. With hard co-locations, before all these: the plan without them, and the concrete model with them on its layouts
-   (colocated_shares.py). On many GPUs, where any tie models or a loss is to be survived: whole slices with all that,
-   and second tenants beside them (second_tenants.py).
+10. With hard co-locations, before all these: whole slices, the plan without them for its bound, and contents of each
+   GPU that keep them (colocated_contents.py) or the concrete model with them on known layouts (colocated_shares.py).
+   On many GPUs, where any tie models or a loss is to be survived: whole slices with all that, and second tenants
+   beside them (second_tenants.py).
 11. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
