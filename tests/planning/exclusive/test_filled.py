@@ -77,6 +77,22 @@ def test_a_published_mix_with_two_pairs_is_proven_at_every_level():
     assert outcome.objective.value == pytest.approx(1.1283941, rel=1e-6)
 
 
+def test_few_fillings_are_proven_without_a_plan_of_whole_sets(monkeypatch):
+    calls = []
+    monkeypatch.setattr(filled, "plan_colocated", lambda *given: calls.append(given))
+    problem = build_problem(replace(request_of(20), objective=Objective("leximin")))
+
+    def planned():
+        return filled.plan_fillings(problem, time.perf_counter() + 60.0, lambda part, text: None)
+
+    alone = planned()
+    assert alone is not None and alone.status == "optimal" and not calls
+    monkeypatch.setattr(filled, "FEW_FILLINGS", 0)
+    after_sets = planned()
+    assert after_sets is not None and after_sets.status == "optimal" and len(calls) == 1
+    assert after_sets.bounds == pytest.approx(alone.bounds)
+
+
 def test_too_many_fillings_are_left_to_the_other_searches(monkeypatch):
     request = request_of(1)
     monkeypatch.setattr(gpu_fillings, "MAX_FILLINGS", 3)
