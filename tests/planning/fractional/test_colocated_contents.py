@@ -79,6 +79,7 @@ def test_a_model_that_is_there_for_another_keeps_a_share():
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_plan_too_large_for_the_exact_program_is_one_of_contents(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fractional_plan, "MAX_EXACT_TENANCIES", 0)
     request = fleet_instance(6, 4, seed=1, family=Family(sharing="fractional", pairs=2), seconds=10.0)
