@@ -168,7 +168,7 @@ class _Search:
     def _rooms(self, best: ContentPlan, turn: int) -> list[_Room]:
         """All GPUs open at first; then a few, in half of the turns with one more set each."""
         groups = range(len(self.problem.groups))
-        there = models_by_gpu(self.problem, best)
+        there = _models_by_gpu(self.problem, best)
         standing: dict[int, dict[Pool, set[frozenset[int]]]] = {g: {} for g in groups}
         for (pool, tenants), count in best.contents.items():
             if count:
@@ -192,7 +192,7 @@ class _Search:
         return rooms
 
 
-def models_by_gpu(problem: Problem, plan: ContentPlan) -> list[frozenset[int]]:
+def _models_by_gpu(problem: Problem, plan: ContentPlan) -> list[frozenset[int]]:
     """The models on each GPU, by its group."""
     there: list[set[int]] = [set() for _ in problem.groups]
     for (pool, tenants), count in plan.contents.items():
@@ -236,7 +236,7 @@ class _ColocatedProgram(ContentProgram):
 
     def values_of(self, plan: ContentPlan) -> dict[int, float]:
         values = super().values_of(plan)
-        there = models_by_gpu(self.problem, plan)
+        there = _models_by_gpu(self.problem, plan)
         values.update({column: float(self.sets[k] <= there[g]) for (g, k), column in self.present.items()})
         return values
 

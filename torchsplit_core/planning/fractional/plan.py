@@ -95,7 +95,7 @@ from torchsplit_core.planning.request.objective import (
 )
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
@@ -192,8 +192,16 @@ def plan_fractional(
             free_bound = planned.bound
             if planned.outcome is not None:
                 free_bound = first_bound(planned.outcome.objective)
-            if by_contents and whole.assignment is not None:
-                colocated["contents"] = _change_colocated(problem, whole, free_bound, deadline, watch)
+            if by_contents and whole.assignment is not None and free_bound is not None:
+                served = build_planned_models(whole.problem, whole.assignment)
+                colocated["contents"] = _change_colocated(
+                    problem,
+                    build_planned_gpus(problem.request, whole.assignment),
+                    min(model.normalised for model in served),
+                    free_bound,
+                    partial_deadline(deadline, CONTENT_SHARE),
+                    watch,
+                )
             elif planned.outcome is not None:
                 colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
             if not by_contents and whole.assignment is not None:
@@ -262,16 +270,11 @@ def plan_fractional(
 
 
 def _change_colocated(
-    problem: Problem, whole: ExclusiveResult, bound: float | None, deadline: float, watch: Stopwatch
+    problem: Problem, gpus: Sequence[PlannedGpu], level: float, bound: float, until: float, watch: Stopwatch
 ) -> ColocatedShares | None:
-    """Contents that are better than whole slices; None without any."""
-    if whole.assignment is None or bound is None:
-        return None
-    level = min(model.normalised for model in build_planned_models(whole.problem, whole.assignment))
-    gpus = build_planned_gpus(problem.request, whole.assignment)
+    """Contents with a higher level than these GPUs'; None without any."""
     per_gpu = build_problem(problem.request, per_gpu=True)
     with watch.searching():
-        until = partial_deadline(deadline, CONTENT_SHARE)
         assignment = improve_colocated(per_gpu, gpus, level, bound, until)
     return None if assignment is None else ColocatedShares(per_gpu, assignment)
 
@@ -623,12 +626,13 @@ class _SearchSteps:
         bound = self._bound()
         if not self.plans or not math.isfinite(bound):
             return
-        best, per_gpu = self._best(), build_problem(self.request, per_gpu=True)
-        with self.watch.searching():
-            level = reached_levels(best.objective)[0]
-            assignment = improve_colocated(per_gpu, best.gpus, level, bound, self.deadline)
-        if assignment is not None:
-            self.add_plan("contents", per_gpu, assignment, LevelsResult())
+        best = self._best()
+        level = reached_levels(best.objective)[0]
+        shares = _change_colocated(
+            self.formulation.problem, best.gpus, level, bound, self.deadline, self.watch
+        )
+        if shares is not None:
+            self.add_plan("contents", shares.problem, shares.assignment, LevelsResult())
 
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""

@@ -109,7 +109,7 @@ def better_contents(
     start = content_plan(problem, known.gpus, level) if is_known(problem) else None
     if start is None:
         return None
-    search = _Search(problem, bound, start, longest_parts(problem, hints))
+    search = _Search(problem, bound, start, _longest(problem, hints))
     search.run(deadline)
     return None if search.best is start else search.best
 
@@ -123,12 +123,12 @@ def contents_of(
     """
     if reached >= bound or not math.isfinite(bound):
         return None
-    start = ContentPlan(reached, {}, {}, longest_parts(problem, tenants))
+    start = ContentPlan(reached, {}, {}, _longest(problem, tenants))
     search = _Search(problem, bound, start, {})
     return search.first(min(STEP_S, deadline - time.perf_counter()))
 
 
-def longest_parts(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
+def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
     """By case under a latency limit the longest latency of these choices, as a share of its budget."""
     return {case: max(parts) for case, parts in longest_latencies(problem, tenants).items()}
 
@@ -165,7 +165,7 @@ def content_plan(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> 
     counts = counts_of(problem, gpus)
     if counts is None:
         return None
-    least = longest_parts(problem, counts.tenancies)
+    least = _longest(problem, counts.tenancies)
     for case, part in presence_parts(problem).items():
         least[case] = max(part, least.get(case, 0.0))
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
@@ -193,13 +193,17 @@ def presence_parts(problem: Problem) -> dict[int, float]:
     }
 
 
+def _least_parts(problem: Problem) -> list[float]:
+    """The least share of each choice, by its own latency and by presence."""
+    present = presence_parts(problem)
+    return [max(latency_part(problem, choice), present.get(choice.case, 0.0)) for choice in problem.choices]
+
+
 def list_options(problem: Problem) -> dict[int, list[float]]:
     """By case the least shares, rising, at which a better point of some pool comes into reach."""
-    present = presence_parts(problem)
     # A point that may share its slice is no worse than one of a higher rate that may not.
     by_case: dict[int, list[tuple[float, float, tuple[Pool, bool]]]] = {}
-    for choice in problem.choices:
-        least = max(latency_part(problem, choice), present.get(choice.case, 0.0))
+    for choice, least in zip(problem.choices, _least_parts(problem), strict=True):
         entry = least, -choice.rate_rps, ((choice.group, choice.profile), choice.needs_own_slice)
         by_case.setdefault(choice.case, []).append(entry)
     options: dict[int, list[float]] = {}
@@ -214,10 +218,8 @@ def list_options(problem: Problem) -> dict[int, list[float]]:
 
 def list_points(problem: Problem) -> Points:
     """The points of every pool and case."""
-    present = presence_parts(problem)
     points: Points = {}
-    for number, choice in enumerate(problem.choices):
-        least = max(latency_part(problem, choice), present.get(choice.case, 0.0))
+    for number, (choice, least) in enumerate(zip(problem.choices, _least_parts(problem), strict=True)):
         point = least, choice.rate_rps, number
         points.setdefault((choice.group, choice.profile), {}).setdefault(choice.case, []).append(point)
     return points
@@ -323,7 +325,7 @@ class ContentProgram:
         values = {column: float(plan.layouts.get(key, 0)) for key, column in self.layouts.items()}
         left = dict(plan.contents)
         for column, (pool, tenants) in self.contents.items():
-            values[column] = float(left.pop((pool, content_key(tenants)), 0))
+            values[column] = float(left.pop((pool, _names(tenants)), 0))
         values.update(
             {column: float(plan.least.get(case) == part) for (case, part), column in self.chosen.items()}
         )
@@ -340,9 +342,9 @@ class ContentProgram:
         patterns: dict[PlacedPattern, int] = {}
         for column, (pool, content) in self.contents.items():
             if count := round(values[column]):
-                key = pool, content_key(content)
+                key = pool, _names(content)
                 contents[key] = contents.get(key, 0) + count
-                least.update(content_key(content))
+                least.update(_names(content))
                 # Its shares follow its column (`_add_pool`).
                 shares = [
                     tenant.least + values[column + 1 + place] / count for place, tenant in enumerate(content)
@@ -453,5 +455,5 @@ def _best_points(
                 return
 
 
-def content_key(tenants: Sequence[ContentTenant]) -> tuple[tuple[int, float], ...]:
+def _names(tenants: Sequence[ContentTenant]) -> tuple[tuple[int, float], ...]:
     return tuple((tenant.case, tenant.least) for tenant in tenants)
