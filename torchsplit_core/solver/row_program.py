@@ -14,6 +14,9 @@ from torchsplit_core.values.status import ProgramStatus
 MIN_TIME_LIMIT_S = 0.01
 """HiGHS gets at least this long, so that a small program is solved even when time is up. Chosen, not measured."""
 
+SUB_PROGRAMS = ("mip_heuristic_run_rens", "mip_heuristic_run_rins", "mip_heuristic_run_root_reduced_cost")
+"""HiGHS's options for heuristics that solve integer programs."""
+
 
 @dataclass(frozen=True)
 class RowSolution:
@@ -74,13 +77,18 @@ class RowProgram:
         first: bool = False,
         start: Mapping[int, float] | None = None,
         relative_gap: float | None = None,
+        sub_programs: bool = True,
     ) -> RowSolution:
         """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected.
 
         `start`: values of some columns, from which HiGHS makes a first solution if it can. `relative_gap` between value
-        and bound at which it ends as optimal; None: HiGHS's default.
+        and bound at which it ends as optimal; None: HiGHS's default. `sub_programs`: whether it looks for solutions by
+        integer programs of its own, which takes half of the time where a small program has none.
         """
         highs = self.load(whole=integer, relative_gap=relative_gap)
+        if not sub_programs:
+            for option in SUB_PROGRAMS:
+                highs.setOptionValue(option, False)
         if start:
             highs.setSolution(
                 len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values()))

@@ -11,6 +11,8 @@
 7. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
 8. In boxes: levels refuted for ranges of the models' latencies.
 9. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
+   On few GPUs, where service times are limited, in place of 5, 7 and 8: levels are decided for all layouts of the fleet
+   (model_patterns/level_search.py).
 10. With hard co-locations, before all these: whole slices, the plan without them for its bound, and contents of each
    GPU that keep them (colocated_contents.py) or the concrete model with them on known layouts (colocated_shares.py).
    On many GPUs, where any tie models or a loss is to be survived: whole slices with all that, and second tenants
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -52,6 +54,7 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, applies
 from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
@@ -127,10 +130,13 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
 
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
-"""The same where whole slices are followed by contents GPU by GPU."""
+"""The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
 
 MANY_WHOLE_SHARE = 0.7
 """The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
+
+LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
+"""Parts of the remaining time for selections and contents where levels are decided after them."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -358,14 +364,7 @@ class _SearchSteps:
     def run(self) -> FractionalResult | None:
         """Run each step until one reaches the optimum; None where the other levels are to be relaxed too."""
         self._pack_relaxation()
-        steps: list[Callable[[], None]] = [
-            self._price_levels, self._select_patterns, self._count_tenancies, self._solve_counts,
-            self.plan_exclusive, self._dive, self._bound_boxes, self._change_contents, self._solve_fixed_layouts,
-        ]  # fmt: skip
-        if goal_of(self.request).by_cost and len(list_gpus(self.request.gpus)) <= SMALL_FLEET:
-            # From the bound upwards a dive takes a second, and a plan at the bound needs no other step.
-            steps.insert(0, steps.pop(steps.index(self._dive)))
-        for step in steps:
+        for step in self._steps():
             late = time.perf_counter() > self.deadline + OVERTIME_S
             if self.plans and (late or self._best().status == "optimal"):
                 return self._result()
@@ -378,6 +377,22 @@ class _SearchSteps:
         if not self.plans or self._best().status != "optimal":
             self._change_colocated()
         return self._result(infeasible=infeasible)
+
+    def _steps(self) -> Iterator[Callable[[], None]]:
+        """The steps in their order, each known once those before it were taken."""
+        by_cost = goal_of(self.request).by_cost and len(list_gpus(self.request.gpus)) <= SMALL_FLEET
+        if by_cost:
+            # From the bound upwards a dive takes a second, and a plan at the bound needs no other step.
+            yield self._dive
+        yield self._price_levels
+        yield self._select_patterns
+        if self._few_fleets():
+            yield from (self.plan_exclusive, self._change_contents, self._search_levels)
+            return
+        yield from (self._count_tenancies, self._solve_counts, self.plan_exclusive)
+        if not by_cost:
+            yield self._dive
+        yield from (self._bound_boxes, self._change_contents, self._solve_fixed_layouts)
 
     def _result(self, *, infeasible: bool = False) -> FractionalResult:
         if not self.plans:
@@ -500,7 +515,7 @@ class _SearchSteps:
     def plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         if self.whole is None:
-            until = partial_deadline(self.deadline, 0.35)
+            until = partial_deadline(self.deadline, LESS_WHOLE_SHARE if self._few_fleets() else 0.35)
             self.whole = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
             self.watch.searched_s += self.whole.levels.seconds
         if self.whole.assignment is None or "exclusive_value" in self.details:
@@ -539,13 +554,13 @@ class _SearchSteps:
         if self.patterns is None or not self.patterns.is_complete or ties_models(self.request):
             return
         bound = self._bound()
-        limited = any(case.has_latency_levels for case in self.formulation.problem.cases)
-        if not limited or not math.isfinite(bound):
+        if not self._is_limited() or not math.isfinite(bound):
             # Without limits each model has one option, and shares are packed well.
             return
         self.progress(0.35, "Selecting patterns")
         search = PatternSelection(self.patterns, self._reached(), bound)
-        selections = search.run(partial_deadline(self.deadline, SELECT_SHARE))
+        part = LESS_SELECT_SHARE if self._few_fleets() else SELECT_SHARE
+        selections = search.run(partial_deadline(self.deadline, part))
         while True:
             with self.watch.searching():
                 counts = next(selections, None)
@@ -585,6 +600,35 @@ class _SearchSteps:
         self.details["boxes_value"] = bound
         self.tighten(bound)
 
+    def _few_fleets(self) -> bool:
+        """Whether levels are decided for all layouts of the fleet and options of the models.
+
+        Without limits on service times each has one option, and counted tenancies end sooner.
+        """
+        patterns, problem = self.patterns, self.formulation.problem
+        return patterns is not None and self._is_limited() and is_known(problem) and applies(patterns)
+
+    def _is_limited(self) -> bool:
+        return any(case.has_latency_levels for case in self.formulation.problem.cases)
+
+    def _search_levels(self) -> None:
+        """Decide levels between plan and bound."""
+        bound = self._bound()
+        if self.patterns is None or not math.isfinite(bound):
+            return
+        self.progress(0.6, "Deciding levels")
+        search = LevelSearch(self.patterns, self._reached(), bound)
+        plans = search.run(self.deadline)
+        while True:
+            with self.watch.searching():
+                plan = next(plans, None)
+            self.tighten(search.bound)
+            if plan is None:
+                break
+            self._add_contents(plan)
+            search.reached = self._reached()
+        self.details["decided_value"] = search.bound
+
     def _dive(self) -> None:
         """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
 
@@ -616,7 +660,8 @@ class _SearchSteps:
         best, problem = self._best(), self.formulation.problem
         self.progress(0.6, "Changing slices")
         with self.watch.searching():
-            until = partial_deadline(self.deadline, CONTENT_SHARE)
+            part = LESS_CONTENT_SHARE if self._few_fleets() else CONTENT_SHARE
+            until = partial_deadline(self.deadline, part)
             hints = self.counted[-1].tenants if self.counted else ()
             better = better_contents(problem, best, bound, until, hints)
         self._add_contents(better)

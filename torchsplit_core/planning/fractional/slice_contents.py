@@ -25,7 +25,7 @@ import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from torchsplit_core.planning.fractional.restricted_master import (
@@ -34,6 +34,7 @@ from torchsplit_core.planning.fractional.restricted_master import (
     slices_per_column,
 )
 from torchsplit_core.planning.fractional.second_tenants import PRESENCE_SHARE
+from torchsplit_core.planning.fractional.targets import level_rates
 from torchsplit_core.planning.fractional.tenancy_counts import (
     counts_all_limits,
     counts_of,
@@ -63,6 +64,9 @@ LEVEL_SCALE, RELATIVE_GAP, LEAST_GAIN = 1000.0, 5e-4, 1e-6
 
 MEMORY_STEP = 0.05
 """Least part of a slice's memory that a point saves over the next better one to be a tenancy of its own."""
+
+MAX_COVERS = 200
+"""Least sets of whole slices of a model up to which it is given one of them."""
 
 Pool = tuple[int, str]
 """The group of a GPU and the profile of a slice."""
@@ -121,11 +125,17 @@ def contents_of(
 
     None without any between the level reached and the bound. Requires `is_known`.
     """
+    seconds = min(STEP_S, deadline - time.perf_counter())
+    return contents_with(problem, _longest(problem, tenants), reached, bound, seconds)
+
+
+def contents_with(
+    problem: Problem, least: Mapping[int, float], reached: float, bound: float, seconds: float
+) -> ContentPlan | None:
+    """The same for least shares by case."""
     if reached >= bound or not math.isfinite(bound):
         return None
-    start = ContentPlan(reached, {}, {}, _longest(problem, tenants))
-    search = _Search(problem, bound, start, {})
-    return search.first(min(STEP_S, deadline - time.perf_counter()))
+    return _Search(problem, bound, ContentPlan(reached, {}, {}, least), {}).first(seconds)
 
 
 def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
@@ -300,12 +310,23 @@ class _Search:
 
 
 class ContentProgram:
-    """The program for some options (least shares, by case); `scale` is the unit of levels."""
+    """The program for some options (least shares, by case); `scale` is the unit of levels.
+
+    `relaxed`: points that save less than MEMORY_STEP over a better one are taken for points that need the memory of the
+    least of them at the rate of the best, so that no plan is left out. Beyond `most` contents none are added.
+    """
 
     def __init__(
-        self, problem: Problem, points: Points, options: Mapping[int, list[float]], scale: float
+        self,
+        problem: Problem,
+        points: Points,
+        options: Mapping[int, list[float]],
+        scale: float,
+        relaxed: bool = False,
+        most: int = MAX_CONTENTS,
     ) -> None:
         self.problem, self.points, self.options, self.scale = problem, points, options, scale
+        self.relaxed, self.most = relaxed, most
         self.rows = RowProgram()
         self.layouts = add_layout_columns(self.rows, problem, INF, 1.0, minimised=False)
         self.chosen: dict[tuple[int, float], int] = {}
@@ -335,6 +356,53 @@ class ContentProgram:
         """Have no plan below this level."""
         self.rows.add_row(level * self.scale, INF, [self.level], [1.0])
 
+    def ask(self, level: float, layouts: Mapping[tuple[int, int], int]) -> None:
+        """Ask whether there is a plan at this level with so many GPUs by (group, layout), not for the best one.
+
+        Each model then has one of the least sets of whole slices that could give it its rate, where these are few:
+
+        | row | formula |
+        |---|---|
+        | cover[m] | Σ_k z[m,k] = 1 |
+        | covered[m,p] | Σ_s∈p with m n[s] ≥ Σ_k slices(k,p)·z[m,k] |
+        """
+        self.require(level)
+        self.rows.cost[self.level] = 0.0
+        self.rows.upper[self.level] = min(self.rows.upper[self.level], level * self.scale)
+        for key, column in self.layouts.items():
+            count = float(layouts.get(key, 0))
+            self.rows.add_row(count, count, [column], [1.0])
+        wanted = level_rates(self.problem, level)
+        using: dict[int, dict[Pool, list[int]]] = {case: {} for case in self.rates}
+        rates: dict[tuple[int, Pool], float] = {}
+        for column, (pool, tenants) in self.contents.items():
+            for tenant in tenants:
+                using[tenant.case].setdefault(pool, []).append(column)
+                rates[tenant.case, pool] = max(rates.get((tenant.case, pool), 0.0), tenant.rate_rps)
+        for case, by_pool in using.items():
+            pools = sorted(by_pool, key=lambda pool: -rates[case, pool])
+            slices = [
+                sum(
+                    gpus * self.problem.groups[g].layouts[number].usable_counts.get(pool[1], 0)
+                    for (g, number), gpus in layouts.items()
+                    if g == pool[0]
+                )
+                for pool in pools
+            ]
+            given = [rates[case, pool] for pool in pools]
+            covers = _least_covers(given, slices, wanted[self.problem.cases[case].model])
+            if covers is None:
+                continue
+            first = self.rows.add_columns([0.0] * len(covers), [1.0] * len(covers))
+            chosen = range(first, first + len(covers))
+            self.rows.add_row(1.0, 1.0, chosen, [1.0] * len(covers))
+            for place, pool in enumerate(pools):
+                row = [(first + k, -float(cover[place])) for k, cover in enumerate(covers) if cover[place]]
+                columns = [*by_pool[pool], *(column for column, _ in row)]
+                self.rows.add_row(
+                    0.0, INF, columns, [*[1.0] * len(by_pool[pool]), *(value for _, value in row)]
+                )
+
     def read(self, values: Sequence[float]) -> ContentPlan:
         """The plan of a solution."""
         contents: dict[Content, int] = {}
@@ -362,7 +430,7 @@ class ContentProgram:
         columns: list[int] = []
         by_option: dict[tuple[int, float], list[int]] = {}
         for tenants in self._list_contents(pool, self._tenants_of(pool)):
-            if len(self.contents) > MAX_CONTENTS:
+            if len(self.contents) > self.most:
                 # Not solved.
                 return
             column = self.rows.add_columns([0.0], [most])
@@ -391,11 +459,16 @@ class ContentProgram:
         for case, points in sorted(self.points[pool].items()):
             for part in self.options.get(case, ()):
                 alike: list[ContentTenant] = []
+                below = math.inf
                 for rate, number in sorted(((r, n) for least, r, n in points if least <= part), reverse=True):
                     choice = self.problem.choices[number]
                     memory = size if choice.needs_own_slice else choice.memory_gib
-                    if not alike or memory < alike[-1].memory_gib - MEMORY_STEP * size:
+                    alone = bool(alike) and self.problem.choices[alike[-1].choice].needs_own_slice
+                    if memory < below or (self.relaxed and alone and not choice.needs_own_slice):
                         alike.append(ContentTenant(case, part, number, rate, memory))
+                        below = memory - MEMORY_STEP * size
+                    elif self.relaxed and memory < alike[-1].memory_gib:
+                        alike[-1] = replace(alike[-1], memory_gib=memory)
                 if alike:
                     tenants.append(alike)
         return tenants
@@ -438,6 +511,35 @@ class ContentProgram:
                 self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
             if spec.cap_at_demand:
                 self.rows.upper[self.level] = min(self.rows.upper[self.level], spec.demand_rps / unit)
+
+
+def _least_covers(
+    rates: Sequence[float], slices: Sequence[int], wanted: float
+) -> list[tuple[int, ...]] | None:
+    """Sets of slices (counts by pool) that reach a rate, of which every set that does holds one; None if too many.
+
+    `rates` of a whole slice by pool, falling; `slices` there are of it.
+    """
+    # What the pools from each on give together: a set that cannot be completed is not begun.
+    rest = [
+        sum(r * n for r, n in list(zip(rates, slices, strict=True))[place:])
+        for place in range(len(rates) + 1)
+    ]
+    covers: list[tuple[int, ...]] = []
+    stack: list[tuple[tuple[int, ...], float]] = [((), wanted * (1 - TOLERANCE))]
+    while stack:
+        counts, missing = stack.pop()
+        place = len(counts)
+        if missing <= 0:
+            covers.append((*counts, *[0] * (len(rates) - place)))
+            if len(covers) > MAX_COVERS:
+                return None
+            continue
+        if missing > rest[place]:
+            continue
+        most = min(slices[place], math.ceil(missing / rates[place]))
+        stack += [((*counts, count), missing - count * rates[place]) for count in range(most + 1)]
+    return covers
 
 
 def _best_points(

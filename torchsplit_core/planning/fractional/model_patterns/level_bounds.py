@@ -97,7 +97,7 @@ class _BoxSearch:
                 continue
             if time.perf_counter() > deadline:
                 return False
-            division = self._division(box, program.weights())
+            division = divide(self.patterns, box, program.weights())
             if division is None:
                 return False
             model, option = division
@@ -105,28 +105,32 @@ class _BoxSearch:
             stack += [({**box, model: (first, option)}, prices), ({**box, model: (option, end)}, prices)]
         return True
 
-    def _division(self, box: Box, weights: dict[int, dict[int, float]]) -> tuple[int, int] | None:
-        """The model to divide, and the first option of its upper range: where a mix is most even and widest."""
-        best: tuple[float, int, int] | None = None
-        for model, by_option in weights.items():
-            used, total, below = sorted(by_option), sum(by_option.values()), 0.0
-            for lower, upper in pairwise(used):
-                below += by_option[lower]
-                evenness = min(below, total - below) / total
-                score = evenness * (DISTANCE + self._distance(model, lower, upper))
-                if best is None or score > best[0]:
-                    best = score, model, (lower + upper + 1) // 2
-        if best is not None:
-            return best[1:]
-        # Nobody mixes: the widest range, beside the option in use.
-        wide = [model for model in weights if box[model][1] - box[model][0] > 1]
-        if not wide:
-            return None
-        model = max(wide, key=lambda number: self._distance(number, box[number][0], box[number][1] - 1))
-        first, end = box[model]
-        return model, min(max(next(iter(weights[model])), first + 1), end - 1)
 
-    def _distance(self, model: int, lower: int, upper: int) -> float:
-        """Of two options' least shares."""
-        options = self.patterns.options[model]
+def divide(patterns: ModelPatterns, box: Box, weights: dict[int, dict[int, float]]) -> tuple[int, int] | None:
+    """The model to divide, and the first option of its upper range: where a mix is most even and widest.
+
+    `weights`: by model and option the parts of its patterns in a solution. None: every model has one option.
+    """
+
+    def distance(model: int, lower: int, upper: int) -> float:
+        options = patterns.options[model]
         return abs(options[upper].stages[0].least - options[lower].stages[0].least)
+
+    best: tuple[float, int, int] | None = None
+    for model, by_option in weights.items():
+        used, total, below = sorted(by_option), sum(by_option.values()), 0.0
+        for lower, upper in pairwise(used):
+            below += by_option[lower]
+            evenness = min(below, total - below) / total
+            score = evenness * (DISTANCE + distance(model, lower, upper))
+            if best is None or score > best[0]:
+                best = score, model, (lower + upper + 1) // 2
+    if best is not None:
+        return best[1:]
+    # Nobody mixes: the widest range, beside the option in use.
+    wide = [model for model in weights if box[model][1] - box[model][0] > 1]
+    if not wide:
+        return None
+    model = max(wide, key=lambda number: distance(number, box[number][0], box[number][1] - 1))
+    first, end = box[model]
+    return model, min(max(next(iter(weights[model])), first + 1), end - 1)

@@ -35,7 +35,7 @@ from torchsplit_core.planning.fractional.model_patterns.patterns import (
     pattern_takes,
     refit,
 )
-from torchsplit_core.planning.patterns.capacity import fleet_capacity
+from torchsplit_core.planning.patterns.capacity import Counts, fleet_capacity
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import INF, run
@@ -46,6 +46,9 @@ SHORT_COST = 1e3
 
 MIN_REDUCED_COST = 1e-7
 """Least improvement for which a column is added, in fleets."""
+
+LEAST_PART = 1e-9
+"""Smaller parts of a model without a pattern are rounding."""
 
 SHARE_DIGITS = 9
 """Shares that agree in so many decimal places are those of one pattern."""
@@ -169,9 +172,19 @@ class LevelProgram:
 
     def fix_layouts(self, layouts: Mapping[tuple[int, int], int]) -> None:
         """Hold the number of GPUs by (group, layout)."""
-        counts = np.array([float(layouts.get(column, 0)) for column in self.patterns.capacity.columns])
+        self.hold(np.array([layouts.get(column, 0) for column in self.patterns.capacity.columns]))
+
+    def hold(self, layouts: Counts) -> None:
+        """The same by layout column."""
+        counts = layouts.astype(np.float64)
         columns = np.arange(self.layout_at, self.layout_at + len(counts), dtype=np.int32)
         self.highs.changeColsBounds(len(counts), columns, counts, counts)
+
+    def release(self) -> None:
+        """Hold no layouts."""
+        width = len(self.patterns.capacity.columns)
+        columns = np.arange(self.layout_at, self.layout_at + width, dtype=np.int32)
+        self.highs.changeColsBounds(width, columns, np.zeros(width), np.full(width, INF))
 
     def improve(self, patterns: Mapping[int, Pattern]) -> bool:
         """Add the patterns that cost less than their models pay; whether there are new ones, or prices none yet."""
@@ -202,6 +215,19 @@ class LevelProgram:
         self.prices = np.maximum(-duals[self.resource_at : self.model_at], 0.0).reshape(-1, RESOURCES)
         self.model_prices = duals[self.model_at :].tolist()
         return float(self.highs.getInfo().objective_function_value) > 1
+
+    def solve_held(self) -> bool:
+        """Solve with layouts held; whether a model lacks a part of its rate."""
+        return (
+            self.solve()
+            and float(self.highs.getInfo().objective_function_value) > 1 + SHORT_COST * LEAST_PART
+        )
+
+    def layouts(self) -> Vector:
+        """GPUs by layout column in the last solution."""
+        width = len(self.patterns.capacity.columns)
+        values: Vector = np.array(self.highs.getSolution().col_value)[self.layout_at : self.layout_at + width]
+        return values
 
     def weights(self) -> dict[int, dict[int, float]]:
         """By model and option the parts of its patterns in the last solution."""

@@ -215,6 +215,11 @@ def share_steps(shares: Vector) -> Vector:
     return steps
 
 
+_STEPS_AFTER = np.array(_BREAKS) + WHOLE
+_STEPS = share_steps(np.array([*_BREAKS, 1.0]))
+"""share[k] by interval: up to and with each multiple, and after the last."""
+
+
 def pattern_takes(stage: StageUses, use: int, share: float) -> Vector:
     """What a tenancy with this share takes (RESOURCES)."""
     taken: Vector = stage.taken[use].copy()
@@ -267,15 +272,20 @@ def cheapest_pattern(options: list[Option], ends: EndArrays, prices: Vector, rat
 class _EndCosts:
     """The ends of a stage's uses at some prices, the cheapest for what they give first; a gain of 1 is wanted."""
 
-    stage: StageUses
-    pool_prices: Vector
     fixed: Vector
+    slopes: Vector
+    steps: Vector
+    """What a share costs by use and interval of _STEPS_AFTER, beside what grows with it."""
+    rows: Integers
+    least_shares: Vector
     gains: Vector
     end_uses: list[int]
     end_shares: list[float]
     end_costs: list[float]
     end_gains: list[float]
     efficiency: list[float]
+    cheapest: float
+    """Of one tenancy."""
 
     @classmethod
     def at(cls, stage: StageUses, prices: Vector, rate: float) -> _EndCosts:
@@ -284,16 +294,20 @@ class _EndCosts:
         useful = np.flatnonzero(stage.end_shares > WHOLE)
         order = useful[np.argsort(costs[useful] / gains[useful], kind="stable")]
         pool_prices = prices[stage.pools]
+        shared = np.where(stage.alone, 0.0, 1.0)
         return cls(
-            stage,
-            pool_prices,
             (stage.taken * pool_prices).sum(axis=1),
+            pool_prices[:, 0] * shared,
+            (pool_prices[:, 3 : 3 + CLASSES] * shared[:, None]) @ _STEPS.T,
+            np.arange(len(stage.choices)),
+            np.where(stage.alone, 1.0, stage.least),
             stage.rates / rate,
             stage.end_uses[order].tolist(),
             stage.end_shares[order].tolist(),
             costs[order].tolist(),
             gains[order].tolist(),
             (costs[order] / gains[order]).tolist(),
+            float(costs.min()),
         )
 
     @property
@@ -303,14 +317,11 @@ class _EndCosts:
 
     def last_costs(self, missing: float) -> tuple[Vector, Vector]:
         """By use the share that gives what is missing, and its cost; infinite where a whole slice gives less."""
-        stage = self.stage
-        shares = np.maximum(missing / self.gains, stage.least)
-        shares[stage.alone] = np.where(shares[stage.alone] <= 1 + WHOLE, 1.0, 2.0)
-        fits = shares <= 1 + WHOLE
-        shares = np.minimum(shares, 1.0)
-        costs = self.fixed + self.pool_prices[:, 0] * np.where(stage.alone, 0.0, shares)
-        steps = (share_steps(shares) * self.pool_prices[:, 3 : 3 + CLASSES]).sum(axis=1)
-        return shares, np.where(fits, costs + np.where(stage.alone, 0.0, steps), np.inf)
+        shares = np.maximum(missing / self.gains, self.least_shares)
+        costs = self.fixed + self.slopes * shares
+        costs += self.steps[self.rows, np.searchsorted(_STEPS_AFTER, shares)]
+        costs[shares > 1 + WHOLE] = np.inf
+        return np.minimum(shares, 1.0), costs
 
 
 @dataclass
@@ -355,7 +366,12 @@ class _CoverSearch:
         for number in range(first, len(costs.efficiency)):
             if cost + missing * costs.efficiency[number] >= self.cost:
                 return
-            if costs.end_gains[number] < missing - WHOLE:
+            rest = missing - costs.end_gains[number]
+            if rest > WHOLE:
+                # What is missing then takes one more tenancy at least.
+                least = max(rest * costs.efficiency[number], costs.cheapest)
+                if cost + costs.end_costs[number] + least >= self.cost:
+                    continue
                 self.chosen.append((costs.end_uses[number], costs.end_shares[number]))
-                self._extend(number, missing - costs.end_gains[number], cost + costs.end_costs[number])
+                self._extend(number, rest, cost + costs.end_costs[number])
                 self.chosen.pop()
