@@ -10,7 +10,11 @@ from tests.support.planning.shared_requests import crowded, small
 from tests.support.seeds import repeated
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.level_search import DECIDED, LevelSearch, applies
+from torchsplit_core.planning.fractional.model_patterns.level_search import (
+    DECIDED,
+    LevelSearch,
+    has_few_fleets,
+)
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.slice_contents import is_known
 from torchsplit_core.planning.problem.build import build_problem
@@ -26,7 +30,7 @@ def _decide(request: PlanRequest, reached: float, bound: float, until: float = m
 
 def _is_covered(request: PlanRequest) -> bool:
     problem = build_problem(request)
-    return bool(problem.choices) and is_known(problem) and applies(ModelPatterns(problem))
+    return bool(problem.choices) and is_known(problem) and has_few_fleets(ModelPatterns(problem))
 
 
 @pytest.mark.slow

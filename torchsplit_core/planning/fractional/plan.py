@@ -54,7 +54,7 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, applies
+from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, has_few_fleets
 from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
@@ -606,7 +606,7 @@ class _SearchSteps:
         Without limits on service times each has one option, and counted tenancies end sooner.
         """
         patterns, problem = self.patterns, self.formulation.problem
-        return patterns is not None and self._is_limited() and is_known(problem) and applies(patterns)
+        return patterns is not None and self._is_limited() and is_known(problem) and has_few_fleets(patterns)
 
     def _is_limited(self) -> bool:
         return any(case.has_latency_levels for case in self.formulation.problem.cases)

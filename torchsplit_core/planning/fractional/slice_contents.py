@@ -34,7 +34,6 @@ from torchsplit_core.planning.fractional.restricted_master import (
     slices_per_column,
 )
 from torchsplit_core.planning.fractional.second_tenants import PRESENCE_SHARE
-from torchsplit_core.planning.fractional.targets import level_rates
 from torchsplit_core.planning.fractional.tenancy_counts import (
     counts_all_limits,
     counts_of,
@@ -64,9 +63,6 @@ LEVEL_SCALE, RELATIVE_GAP, LEAST_GAIN = 1000.0, 5e-4, 1e-6
 
 MEMORY_STEP = 0.05
 """Least part of a slice's memory that a point saves over the next better one to be a tenancy of its own."""
-
-MAX_COVERS = 200
-"""Least sets of whole slices of a model up to which it is given one of them."""
 
 Pool = tuple[int, str]
 """The group of a GPU and the profile of a slice."""
@@ -357,51 +353,13 @@ class ContentProgram:
         self.rows.add_row(level * self.scale, INF, [self.level], [1.0])
 
     def ask(self, level: float, layouts: Mapping[tuple[int, int], int]) -> None:
-        """Ask whether there is a plan at this level with so many GPUs by (group, layout), not for the best one.
-
-        Each model then has one of the least sets of whole slices that could give it its rate, where these are few:
-
-        | row | formula |
-        |---|---|
-        | cover[m] | Σ_k z[m,k] = 1 |
-        | covered[m,p] | Σ_s∈p with m n[s] ≥ Σ_k slices(k,p)·z[m,k] |
-        """
+        """Ask whether there is a plan at this level with so many GPUs by (group, layout), not for the best one."""
         self.require(level)
         self.rows.cost[self.level] = 0.0
         self.rows.upper[self.level] = min(self.rows.upper[self.level], level * self.scale)
         for key, column in self.layouts.items():
             count = float(layouts.get(key, 0))
             self.rows.add_row(count, count, [column], [1.0])
-        wanted = level_rates(self.problem, level)
-        using: dict[int, dict[Pool, list[int]]] = {case: {} for case in self.rates}
-        rates: dict[tuple[int, Pool], float] = {}
-        for column, (pool, tenants) in self.contents.items():
-            for tenant in tenants:
-                using[tenant.case].setdefault(pool, []).append(column)
-                rates[tenant.case, pool] = max(rates.get((tenant.case, pool), 0.0), tenant.rate_rps)
-        for case, by_pool in using.items():
-            pools = sorted(by_pool, key=lambda pool: -rates[case, pool])
-            slices = [
-                sum(
-                    gpus * self.problem.groups[g].layouts[number].usable_counts.get(pool[1], 0)
-                    for (g, number), gpus in layouts.items()
-                    if g == pool[0]
-                )
-                for pool in pools
-            ]
-            given = [rates[case, pool] for pool in pools]
-            covers = _least_covers(given, slices, wanted[self.problem.cases[case].model])
-            if covers is None:
-                continue
-            first = self.rows.add_columns([0.0] * len(covers), [1.0] * len(covers))
-            chosen = range(first, first + len(covers))
-            self.rows.add_row(1.0, 1.0, chosen, [1.0] * len(covers))
-            for place, pool in enumerate(pools):
-                row = [(first + k, -float(cover[place])) for k, cover in enumerate(covers) if cover[place]]
-                columns = [*by_pool[pool], *(column for column, _ in row)]
-                self.rows.add_row(
-                    0.0, INF, columns, [*[1.0] * len(by_pool[pool]), *(value for _, value in row)]
-                )
 
     def read(self, values: Sequence[float]) -> ContentPlan:
         """The plan of a solution."""
@@ -511,35 +469,6 @@ class ContentProgram:
                 self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
             if spec.cap_at_demand:
                 self.rows.upper[self.level] = min(self.rows.upper[self.level], spec.demand_rps / unit)
-
-
-def _least_covers(
-    rates: Sequence[float], slices: Sequence[int], wanted: float
-) -> list[tuple[int, ...]] | None:
-    """Sets of slices (counts by pool) that reach a rate, of which every set that does holds one; None if too many.
-
-    `rates` of a whole slice by pool, falling; `slices` there are of it.
-    """
-    # What the pools from each on give together: a set that cannot be completed is not begun.
-    rest = [
-        sum(r * n for r, n in list(zip(rates, slices, strict=True))[place:])
-        for place in range(len(rates) + 1)
-    ]
-    covers: list[tuple[int, ...]] = []
-    stack: list[tuple[tuple[int, ...], float]] = [((), wanted * (1 - TOLERANCE))]
-    while stack:
-        counts, missing = stack.pop()
-        place = len(counts)
-        if missing <= 0:
-            covers.append((*counts, *[0] * (len(rates) - place)))
-            if len(covers) > MAX_COVERS:
-                return None
-            continue
-        if missing > rest[place]:
-            continue
-        most = min(slices[place], math.ceil(missing / rates[place]))
-        stack += [((*counts, count), missing - count * rates[place]) for count in range(most + 1)]
-    return covers
 
 
 def _best_points(

@@ -157,7 +157,7 @@ class LevelSearch:
         return self.reached + TRIED[tried % len(TRIED)] * (self.bound - self.reached)
 
 
-def applies(patterns: ModelPatterns) -> bool:
+def has_few_fleets(patterns: ModelPatterns) -> bool:
     """Whether the layouts of the fleet are few enough, and no GPUs are taken together.
 
     Requires that contents cover the request (`is_known`).
