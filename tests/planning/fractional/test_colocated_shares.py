@@ -16,7 +16,7 @@ from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import plan as fractional_plan
 from torchsplit_core.planning.fractional.colocated_shares import restore_colocations, share_whole_slices
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
-from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, as_fractional
+from torchsplit_core.planning.fractional.added_tenants.second_tenants import add_second_tenants, as_fractional
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import unproven_outcome

@@ -1,4 +1,5 @@
-"""The quick fractional plan: pooled shares packed on slices, or whole slices with second tenants; the fairer one."""
+"""The quick fractional plan, the fairest of three: pooled shares packed on slices in a chain, their whole slices with
+further tenants on the others, and a plan of whole slices with further tenants."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from torchsplit_core.planning.fractional.packing import pack_shares
-from torchsplit_core.planning.fractional.relaxation import AggregatedShares
-from torchsplit_core.planning.fractional.second_tenants import (
-    add_second_tenants,
+from torchsplit_core.planning.fractional.added_tenants.owners import (
     as_fractional,
+    own_slices,
     second_tenant_models,
 )
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
+from torchsplit_core.planning.fractional.packing import pack_shares
+from torchsplit_core.planning.fractional.relaxation import AggregatedShares
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_plan_outcome, build_planned_models, keeps_minima
 from torchsplit_core.planning.patterns import solve_patterns
@@ -61,11 +63,20 @@ def initial_plan(
     with watch.searching():
         packed = pack_shares(problem, shares.layouts, amounts)
     add("packed_value", packed)
-    good = any(
-        values[min(shares.level, len(values) - 1)] >= shares.bound * (1 - GOOD_GAP)
-        for values, _ in candidates
-    )
-    if not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S):
+
+    def is_open() -> bool:
+        good = any(
+            values[min(shares.level, len(values) - 1)] >= shares.bound * (1 - GOOD_GAP)
+            for values, _ in candidates
+        )
+        return not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S)
+
+    if is_open():
+        cases = {choice.case for choice, _ in amounts}
+        with watch.searching():
+            added = add_tenants(problem, own_slices(problem, shares), cases, deadline)
+        add("added_value", added)
+    if is_open():
         until = partial_deadline(deadline, 0.5)
         for with_second in _with_second_tenants(problem, exclusive(), shares, watch, until, progress):
             add("guests_value", with_second)
@@ -132,7 +143,8 @@ def _with_second_tenants(
             assignment = pattern_solution.assign(first_level_problem)
             with watch.searching():
                 fractional = as_fractional(problem, assignment)
-                with_second = (
-                    None if fractional is None else add_second_tenants(problem, fractional, shares.prices)
-                )
-            yield with_second
+                added = None
+                if fractional is not None:
+                    cases = {choice.case for slice_ in fractional.slices for choice, _ in slice_.tenants}
+                    added = add_tenants(problem, fractional, cases, deadline)
+            yield added

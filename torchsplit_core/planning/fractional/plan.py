@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -34,6 +34,9 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
+from torchsplit_core.planning.fractional.added_tenants.homes import plan_homes
+from torchsplit_core.planning.fractional.added_tenants.owners import as_fractional, own_slices
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
 from torchsplit_core.planning.fractional.colocated_contents import covers, improve_colocated
 from torchsplit_core.planning.fractional.colocated_shares import (
     ColocatedShares,
@@ -59,7 +62,6 @@ from torchsplit_core.planning.fractional.model_patterns.selection import Pattern
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
-from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, as_fractional
 from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
     better_contents,
@@ -87,6 +89,7 @@ from torchsplit_core.planning.outcome.build import (
     keeps_minima,
 )
 from torchsplit_core.planning.outcome.resilience import survives_failure
+from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import (
@@ -132,7 +135,10 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
 
-MANY_WHOLE_SHARE = 0.7
+HOME_SHARE = 0.08
+"""Part of the remaining time for the layouts of homes of co-located sets."""
+
+MANY_WHOLE_SHARE = 0.5
 """The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
 
 LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
@@ -183,12 +189,14 @@ def plan_fractional(
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
     if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
-        # Whole slices first: with many pairs nothing better may be found in time.
         by_contents = covers(problem)
+        free_request = replace(problem.request, colocations=())
+        if not small:
+            free_bound, colocated["together"] = _bring_together(problem, deadline, watch)
+        # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
         part = (LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE) if small else MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
-        free_request = replace(problem.request, colocations=())
         if small:
             free = build_problem(free_request)
             part = LESS_FREE_SHARE if by_contents else FREE_SHARE
@@ -214,9 +222,7 @@ def plan_fractional(
                 gpus = build_planned_gpus(problem.request, whole.assignment)
                 colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
         else:
-            free_bound, colocated["second_tenants"] = _share_beside(
-                problem, free_request, whole, deadline, watch
-            )
+            colocated["second_tenants"] = _share_whole(problem, whole, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
@@ -285,26 +291,57 @@ def _change_colocated(
     return None if assignment is None else ColocatedShares(per_gpu, assignment)
 
 
-def _share_beside(
-    problem: Problem, free_request: PlanRequest, whole: ExclusiveResult, deadline: float, watch: Stopwatch
+def _bring_together(
+    problem: Problem, deadline: float, watch: Stopwatch
 ) -> tuple[float | None, ColocatedShares | None]:
-    """A bound without co-locations and the loss of a GPU, and second tenants beside whole slices that keep them."""
+    """A bound without co-locations and the loss of a GPU, and a plan of those pooled shares that keeps them."""
+    request = problem.request
     with watch.searching():
-        objective = replace(free_request.objective, survives=0)
-        free = build_problem(replace(free_request, objective=objective))
-        # Its prices and its bound are worth more than the last seconds of a search.
-        shares = aggregate_shares(free, max(deadline, time.perf_counter() + SEARCH_S))
+        free = build_problem(
+            replace(request, colocations=(), objective=replace(request.objective, survives=0))
+        )
+        # Its bound is worth more than the last seconds of a search.
+        until = max(partial_deadline(deadline, POOLED_SHARE), time.perf_counter() + SEARCH_S)
+        shares = aggregate_shares(free, until)
         if shares is None:
             return None, None
         bound = shares.bound if shares.level == 0 else None
-        assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
-        if assignment is not None:
-            assignment = add_second_tenants(problem, assignment, shares.prices)
-        if assignment is None or not survives_failure(
-            problem.request, build_planned_gpus(problem.request, assignment)
-        ):
+        tied = replace(free, request=request, colocation_index=problem.colocation_index)
+        if any(item.mode == "hard" for item in request.colocations):
+            sets = hard_sets(tied.colocation_index, len(request.models))
+            until = partial_deadline(deadline, HOME_SHARE)
+            assignment = None if sets is None else plan_homes(tied, sets, shares, until)
+        else:
+            assignment = own_slices(tied, shares)
+        if assignment is None:
             return bound, None
-        return bound, ColocatedShares(problem, assignment)
+        return bound, _with_tenants(tied, assignment, range(len(tied.cases)), deadline)
+
+
+def _share_whole(
+    problem: Problem, whole: ExclusiveResult, deadline: float, watch: Stopwatch
+) -> ColocatedShares | None:
+    """Further tenants beside those of whole slices, which keep co-locations."""
+    with watch.searching():
+        assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
+        if assignment is None:
+            return None
+        cases = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
+        return _with_tenants(problem, assignment, cases, deadline)
+
+
+def _with_tenants(
+    problem: Problem, assignment: Assignment, cases: Collection[int], deadline: float
+) -> ColocatedShares | None:
+    """These slices with further tenants, where the loss of a GPU is survived, if it has to be."""
+    added = add_tenants(problem, assignment, cases, deadline)
+    if added is None:
+        return None
+    gpus = build_planned_gpus(problem.request, added)
+    if not survives_failure(problem.request, gpus):
+        return None
+    problem.report(min(model.normalised for model in build_planned_models(problem, added)), lambda: gpus)
+    return ColocatedShares(problem, added)
 
 
 def _plan_without_sharing(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, fleet_capacity
 from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
-from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import goal_of, has_tiers, requires_resilience
 from torchsplit_core.solver.highs import INF, run, set_integrality
 
@@ -72,10 +72,25 @@ def aggregate_shares(problem: Problem, deadline: float) -> AggregatedShares | No
     if not len(capacity.pools) or len(models) < len(request.models):
         return None
     uses = _best_uses(problem, capacity)
-    shares = [Share(*use[:3], problem.choices[use[3]].rate_rps) for use in uses]
+    return share_pools(
+        problem, capacity, [(use[2], problem.choices[use[3]], use[3]) for use in uses], deadline
+    )
+
+
+def share_pools(
+    problem: Problem,
+    capacity: FleetCapacity,
+    uses: Sequence[tuple[int, Choice, int]],
+    deadline: float,
+) -> AggregatedShares | None:
+    """The fairest shares of these pools; None without any, or none in time.
+
+    `uses`: pool, choice, and the number by which the result knows its share.
+    """
     owners = [case.model for case in problem.cases]
+    shares = [Share(choice.case, choice.stage, pool, choice.rate_rps) for pool, choice, _ in uses]
     try:
-        return _solve_shares(problem, capacity, uses, owners, shares, deadline)
+        return _solve_shares(problem, capacity, owners, shares, [number for *_, number in uses], deadline)
     except OutOfScale:
         return None
 
@@ -83,9 +98,9 @@ def aggregate_shares(problem: Problem, deadline: float) -> AggregatedShares | No
 def _solve_shares(
     problem: Problem,
     capacity: FleetCapacity,
-    uses: Sequence[tuple[int, int, int, int]],
     owners: Sequence[int],
     shares: Sequence[Share],
+    numbers: Sequence[int],
     deadline: float,
 ) -> AggregatedShares | None:
     request = problem.request
@@ -114,7 +129,7 @@ def _solve_shares(
     amounts = _round_latency_limited(problem, program)
     return AggregatedShares(
         {capacity.columns[number]: count for number, count in enumerate(layouts) if count},
-        {use[3]: float(part) for use, part in zip(uses, amounts, strict=True) if part > 1e-9},
+        {number: float(part) for number, part in zip(numbers, amounts, strict=True) if part > 1e-9},
         int((~rising).sum()),
         bound * unit,
         prices,

@@ -28,12 +28,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import PRESENCE_SHARE
 from torchsplit_core.planning.fractional.restricted_master import (
     PlacedPattern,
     add_layout_columns,
     slices_per_column,
 )
-from torchsplit_core.planning.fractional.second_tenants import PRESENCE_SHARE
 from torchsplit_core.planning.fractional.tenancy_counts import (
     counts_all_limits,
     counts_of,

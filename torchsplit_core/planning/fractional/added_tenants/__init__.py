@@ -1,0 +1,1 @@
+"""Tenants added to slices that have some already."""

@@ -1,0 +1,207 @@
+"""Pooled shares that keep hard co-locations of models: a GPU is the home of one set of models at most.
+
+Models of a set run on its homes alone. There each has one slice on which it is present, if only with a small share; any
+other model that the home may have can take the rest, if its memory fits beside. Which slice that is follows from the
+prices of the request without co-locations: the one that loses least, for every layout and set. Homes are then layouts
+like others, slices with a present model are pools of their own, and relaxation.py has the fairest shares of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.planning.fractional.added_tenants.owners import give_whole_slices
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import PRESENCE_SHARE
+from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE
+from torchsplit_core.planning.fractional.relaxation import AggregatedShares, share_pools
+from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, limits_by_group
+from torchsplit_core.planning.problem.build import CandidateLayout, Problem
+from torchsplit_core.planning.request.objective import unit_rps
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A kind of slice: its pool, the set whose home it is on (None: no set), and the choices present there."""
+
+    group: int
+    profile: str
+    home_of: int | None
+    present: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Home:
+    """A layout (group, number) as the home of a set, with its slices by kind."""
+
+    layout: tuple[int, int]
+    slots: Counter[_Slot]
+
+
+def plan_homes(
+    problem: Problem, sets: Sequence[Sequence[int]], shares: AggregatedShares, deadline: float
+) -> Assignment | None:
+    """Slices of one tenant or none, and of the members present, found by `deadline` (time.perf_counter).
+
+    Requires a problem that counts equal GPUs together, and its pooled `shares` without co-locations. None if no shares
+    keep the sets, and if groups of GPUs or members of several ways or stages are among them.
+    """
+    tied = {model for members in sets for model in members}
+    ways = Counter(case.model for case in problem.cases)
+    if any(ways[case.model] > 1 or case.stages > 1 for case in problem.cases if case.model in tied):
+        return None
+    if problem.limits or any(group.held or group.must_change for group in problem.groups):
+        return None
+    return _HomeProgram(problem, sets, shares).solve(deadline)
+
+
+class _HomeProgram:
+    """The homes of a problem, and the shares of their slices."""
+
+    def __init__(self, problem: Problem, sets: Sequence[Sequence[int]], shares: AggregatedShares) -> None:
+        self.problem, self.sets = problem, sets
+        self.set_of = {model: number for number, members in enumerate(sets) for model in members}
+        self.values = [
+            float(shares.prices[choice.model])
+            * choice.rate_rps
+            / unit_rps(problem.request.models[choice.model])
+            for choice in problem.choices
+        ]
+        self.offered: dict[tuple[int, str], list[int]] = defaultdict(list)
+        """Choices by pool, dearest first."""
+        for number in sorted(range(len(problem.choices)), key=lambda number: -self.values[number]):
+            choice = problem.choices[number]
+            self.offered[choice.group, choice.profile].append(number)
+        self.losses: dict[_Slot, float] = {}
+
+    def solve(self, deadline: float) -> Assignment | None:
+        """Slices with the whole parts of the fairest shares."""
+        problem = self.problem
+        homes = list(self._list_homes())
+        slots = {slot: row for row, slot in enumerate(dict.fromkeys(s for home in homes for s in home.slots))}
+        slices = np.zeros((len(slots), len(homes)), dtype=np.int64)
+        for column, home in enumerate(homes):
+            for slot, count in home.slots.items():
+                slices[slots[slot], column] = count
+        gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
+        group_of = np.array([home.layout[0] for home in homes], dtype=np.int64)
+        capacity = FleetCapacity(
+            tuple((slot.group, slot.profile) for slot in slots),
+            tuple((home.layout[0], column) for column, home in enumerate(homes)),
+            slices,
+            gpus,
+            group_of,
+            slices.max(axis=1, initial=0) * gpus[[slot.group for slot in slots]],
+            *limits_by_group(problem),
+        )
+        uses = [
+            (row, problem.choices[number], slot) for slot, row in slots.items() for number in self._uses(slot)
+        ]
+        shares = share_pools(
+            problem, capacity, [(row, choice, use) for use, (row, choice, _) in enumerate(uses)], deadline
+        )
+        if shares is None:
+            return None
+        assignment = Assignment([], {}, {})
+        names = [iter(group.gpu_ids) for group in problem.groups]
+        by_slot: dict[_Slot, list[AssignedSlice]] = defaultdict(list)
+        for (group, column), count in sorted(shares.layouts.items()):
+            home = homes[column]
+            for gpu_id in (next(names[group]) for _ in range(count)):
+                assignment.layouts[gpu_id] = problem.groups[group].layouts[home.layout[1]].profiles
+                assignment.columns[gpu_id] = home.layout
+                for slot in home.slots.elements():
+                    present = [(problem.choices[number], 0.0) for number in slot.present]
+                    by_slot[slot].append(AssignedSlice(gpu_id, group, slot.profile, present))
+        assignment.slices = [slice_ for of_slot in by_slot.values() for slice_ in of_slot]
+        for slot, of_slot in by_slot.items():
+            if not slot.present:
+                parts = [
+                    (choice, shares.amounts[use])
+                    for use, (_, choice, of_use) in enumerate(uses)
+                    if of_use == slot and use in shares.amounts
+                ]
+                give_whole_slices(of_slot, parts)
+        return assignment
+
+    def _list_homes(self) -> Iterator[_Home]:
+        """Every layout as the home of no set, and of each that it can be the home of."""
+        for g, group in enumerate(self.problem.groups):
+            for number, layout in enumerate(group.layouts):
+                for home_of in (None, *range(len(self.sets))):
+                    slots = self._slots(g, layout, home_of)
+                    if slots is not None:
+                        yield _Home((g, number), slots)
+
+    def _slots(self, group: int, layout: CandidateLayout, home_of: int | None) -> Counter[_Slot] | None:
+        """A layout's slices, with those of the members that lose least; None if a member has none."""
+        open_slices = Counter(layout.usable_counts)
+        present: list[_Slot] = []
+        for model in () if home_of is None else self.sets[home_of]:
+            best: tuple[float, int, _Slot] | None = None
+            empty = [_Slot(group, profile, home_of) for profile, count in open_slices.items() if count]
+            for place, slot in enumerate((*present, *empty)):
+                for number in self.offered[slot.group, slot.profile]:
+                    if self.problem.choices[number].model == model and self._fits(slot, number):
+                        beside = _Slot(slot.group, slot.profile, home_of, (*slot.present, number))
+                        loss = self._loss(beside) - self._loss(slot)
+                        if best is None or loss < best[0]:
+                            best = loss, place, beside
+            if best is None:
+                return None
+            _, place, slot = best
+            if place < len(present):
+                present[place] = slot
+            else:
+                present.append(slot)
+                open_slices[slot.profile] -= 1
+        rest = {_Slot(group, profile, home_of): count for profile, count in open_slices.items() if count}
+        return Counter(present) + Counter(rest)
+
+    def _loss(self, slot: _Slot) -> float:
+        """How much less than its price a slice is worth with these choices present."""
+        if slot not in self.losses:
+            price = max(
+                (self.values[number] for number in self.offered[slot.group, slot.profile][:1]), default=0.0
+            )
+            worth = price
+            if slot.present:
+                worth = max(self.values[number] for number in (*slot.present, *self._beside(slot)))
+                worth *= 1 - PRESENCE_SHARE * len(slot.present)
+            self.losses[slot] = price - worth
+        return self.losses[slot]
+
+    def _uses(self, slot: _Slot) -> list[int]:
+        """The best choice of each stage on such a slice, and those present."""
+        best: dict[tuple[int, int], int] = {}
+        for number in self._beside(slot):
+            choice = self.problem.choices[number]
+            best.setdefault((choice.case, choice.stage), number)
+        return [*slot.present, *best.values()]
+
+    def _beside(self, slot: _Slot) -> Iterator[int]:
+        """Choices that may stand beside those present, or alone where none is, dearest first."""
+        for number in self.offered[slot.group, slot.profile]:
+            allowed = self.set_of.get(self.problem.choices[number].model, slot.home_of) == slot.home_of
+            if allowed and self._fits(slot, number):
+                yield number
+
+    def _fits(self, slot: _Slot, number: int) -> bool:
+        """Whether a choice may stand beside those present."""
+        choices = self.problem.choices
+        if not slot.present:
+            return True
+        tenants = [choices[other] for other in (*slot.present, number)]
+        most = self.problem.request.max_tenants_per_slice or len(tenants)
+        size = self.problem.slice_memory_gib(slot.group, slot.profile)
+        return (
+            len(tenants) <= most
+            and len({tenant.model for tenant in tenants}) == len(tenants)
+            and not any(tenant.needs_own_slice for tenant in tenants)
+            and not any(self.problem.cases[tenant.case].has_latency_levels for tenant in tenants)
+            and sum(tenant.memory_gib for tenant in tenants) <= size + SHARE_TOLERANCE
+        )
