@@ -84,7 +84,12 @@ def covers(problem: Problem) -> bool:
 
 
 def improve_colocated(
-    problem: Problem, gpus: Sequence[PlannedGpu], level: float, bound: float, deadline: float
+    problem: Problem,
+    gpus: Sequence[PlannedGpu],
+    level: float,
+    bound: float,
+    deadline: float,
+    free: Sequence[PlannedGpu] = (),
 ) -> Assignment | None:
     """Shares with a higher level than these GPUs', which keep all hard co-locations, by `deadline`.
 
@@ -95,7 +100,9 @@ def improve_colocated(
     start = None if sets is None else content_plan(problem, gpus, level)
     if sets is None or start is None:
         return None
-    best = _Search(problem, tuple(map(frozenset, sets)), bound).run(start, deadline)
+    hints = content_plan(problem, free, level)
+    search = _Search(problem, tuple(map(frozenset, sets)), bound, {} if hints is None else hints.least)
+    best = search.run(start, deadline)
     if best is start:
         return None
     present = presence_parts(problem)
@@ -109,8 +116,14 @@ def improve_colocated(
 class _Search:
     """Programs around the best plan so far, one after the other."""
 
-    def __init__(self, problem: Problem, tied: Sequence[frozenset[int]], bound: float) -> None:
-        self.problem, self.bound = problem, bound
+    def __init__(
+        self,
+        problem: Problem,
+        tied: Sequence[frozenset[int]],
+        bound: float,
+        hints: Mapping[int, float],
+    ) -> None:
+        self.problem, self.bound, self.hints = problem, bound, hints
         alone = set(range(len(problem.request.models))).difference(*tied)
         self.sets = (*tied, *(frozenset((model,)) for model in sorted(alone)))
         self.options, self.points = list_options(problem), list_points(problem)
@@ -162,6 +175,8 @@ class _Search:
                 if nearby
                 else self.draw.sample(every, min(RANDOM, len(every)))
             )
+            if case in self.hints:
+                others = [*others, self.hints[case]]
             options[case] = sorted({options[case][0], *others})
         return options
 

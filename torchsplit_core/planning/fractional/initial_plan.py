@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchsplit_core.planning.fractional.added_tenants.owners import (
+    RESTS,
     as_fractional,
     own_slices,
     second_tenant_models,
@@ -71,11 +72,13 @@ def initial_plan(
         )
         return not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S)
 
-    if is_open():
-        cases = {choice.case for choice, _ in amounts}
+    for rest in RESTS if is_open() else ():
         with watch.searching():
-            added = add_tenants(problem, own_slices(problem, shares), cases, deadline)
+            owned = own_slices(problem, shares, rest)
+            added = add_tenants(problem, owned, {choice.case for choice, _ in amounts}, deadline)
         add("added_value", added)
+        if not is_open():
+            break
     if is_open():
         until = partial_deadline(deadline, 0.5)
         for with_second in _with_second_tenants(problem, exclusive(), shares, watch, until, progress):

@@ -27,15 +27,15 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cmp_to_key
+from functools import cache, cmp_to_key, partial
 
 from torchsplit_core.planning.exclusive.plan import ExclusiveResult, plan_exclusive
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
-from torchsplit_core.planning.fractional.added_tenants.homes import plan_homes
-from torchsplit_core.planning.fractional.added_tenants.owners import as_fractional, own_slices
+from torchsplit_core.planning.fractional.added_tenants.homes import share_homes
+from torchsplit_core.planning.fractional.added_tenants.owners import RESTS, as_fractional, own_slices
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
 from torchsplit_core.planning.fractional.colocated_contents import covers, improve_colocated
 from torchsplit_core.planning.fractional.colocated_shares import (
@@ -207,14 +207,15 @@ def plan_fractional(
             if planned.outcome is not None:
                 free_bound = first_bound(planned.outcome.objective)
             if by_contents and whole.assignment is not None and free_bound is not None:
-                served = build_planned_models(whole.problem, whole.assignment)
+                start = ColocatedShares(whole.problem, whole.assignment)
                 colocated["contents"] = _change_colocated(
                     problem,
                     build_planned_gpus(problem.request, whole.assignment),
-                    min(model.normalised for model in served),
+                    _first_level(start),
                     free_bound,
                     partial_deadline(deadline, CONTENT_SHARE),
                     watch,
+                    () if planned.outcome is None else planned.outcome.gpus,
                 )
             elif planned.outcome is not None:
                 colocated["colocated"] = restore_colocations(problem, free, planned.outcome, deadline, watch)
@@ -282,12 +283,18 @@ def plan_fractional(
 
 
 def _change_colocated(
-    problem: Problem, gpus: Sequence[PlannedGpu], level: float, bound: float, until: float, watch: Stopwatch
+    problem: Problem,
+    gpus: Sequence[PlannedGpu],
+    level: float,
+    bound: float,
+    until: float,
+    watch: Stopwatch,
+    free: Sequence[PlannedGpu] = (),
 ) -> ColocatedShares | None:
-    """Contents with a higher level than these GPUs'; None without any."""
+    """Contents with a higher level than these GPUs'; None without any. `free`: a plan without co-locations."""
     per_gpu = build_problem(problem.request, per_gpu=True)
     with watch.searching():
-        assignment = improve_colocated(per_gpu, gpus, level, bound, until)
+        assignment = improve_colocated(per_gpu, gpus, level, bound, until, free)
     return None if assignment is None else ColocatedShares(per_gpu, assignment)
 
 
@@ -306,16 +313,23 @@ def _bring_together(
         if shares is None:
             return None, None
         bound = shares.bound if shares.level == 0 else None
-        tied = replace(free, request=request, colocation_index=problem.colocation_index)
+        tied = replace(
+            free,
+            request=request,
+            colocation_index=problem.colocation_index,
+            on_incumbent=problem.on_incumbent,
+        )
+        own: Callable[[float], Assignment] = partial(own_slices, tied, shares)
         if any(item.mode == "hard" for item in request.colocations):
             sets = hard_sets(tied.colocation_index, len(request.models))
             until = partial_deadline(deadline, HOME_SHARE)
-            assignment = None if sets is None else plan_homes(tied, sets, shares, until)
-        else:
-            assignment = own_slices(tied, shares)
-        if assignment is None:
-            return bound, None
-        return bound, _with_tenants(tied, assignment, range(len(tied.cases)), deadline)
+            homes = None if sets is None else share_homes(tied, sets, shares, until)
+            if homes is None:
+                return bound, None
+            own = homes.own_slices
+        plans = [_with_tenants(tied, own(rest), range(len(tied.cases)), deadline) for rest in RESTS]
+        best = max((item for item in plans if item), key=_first_level, default=None)
+        return bound, best
 
 
 def _share_whole(
@@ -340,8 +354,13 @@ def _with_tenants(
     gpus = build_planned_gpus(problem.request, added)
     if not survives_failure(problem.request, gpus):
         return None
-    problem.report(min(model.normalised for model in build_planned_models(problem, added)), lambda: gpus)
-    return ColocatedShares(problem, added)
+    shares = ColocatedShares(problem, added)
+    problem.report(_first_level(shares), lambda: gpus)
+    return shares
+
+
+def _first_level(shares: ColocatedShares) -> float:
+    return min(model.normalised for model in build_planned_models(shares.problem, shares.assignment))
 
 
 def _plan_without_sharing(

@@ -9,7 +9,7 @@ like others, slices with a present model are pools of their own, and relaxation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE
 from torchsplit_core.planning.fractional.relaxation import AggregatedShares, share_pools
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, limits_by_group
-from torchsplit_core.planning.problem.build import CandidateLayout, Problem
+from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem
 from torchsplit_core.planning.request.objective import unit_rps
 
 
@@ -42,10 +42,40 @@ class _Home:
     slots: Counter[_Slot]
 
 
-def plan_homes(
+@dataclass(frozen=True)
+class HomeShares:
+    """GPUs by (group, home), and for each kind of slice the choices with what they have of it."""
+
+    problem: Problem
+    homes: Sequence[_Home]
+    gpus: Mapping[tuple[int, int], int]
+    parts: Mapping[_Slot, Sequence[tuple[Choice, float]]]
+
+    def own_slices(self, rest: float) -> Assignment:
+        """The slices of one tenant or none (see `owners.own_slices`), and those of the members present."""
+        groups = self.problem.groups
+        assignment = Assignment([], {}, {})
+        names = [iter(group.gpu_ids) for group in groups]
+        slices: dict[_Slot, list[AssignedSlice]] = defaultdict(list)
+        for (group, number), count in sorted(self.gpus.items()):
+            home = self.homes[number]
+            for gpu_id in (next(names[group]) for _ in range(count)):
+                assignment.layouts[gpu_id] = groups[group].layouts[home.layout[1]].profiles
+                assignment.columns[gpu_id] = home.layout
+                for slot in home.slots.elements():
+                    present = [(self.problem.choices[choice], 0.0) for choice in slot.present]
+                    slices[slot].append(AssignedSlice(gpu_id, group, slot.profile, present))
+        assignment.slices = [slice_ for of_slot in slices.values() for slice_ in of_slot]
+        for slot, of_slot in slices.items():
+            if not slot.present:
+                give_whole_slices(of_slot, self.parts.get(slot, ()), rest)
+        return assignment
+
+
+def share_homes(
     problem: Problem, sets: Sequence[Sequence[int]], shares: AggregatedShares, deadline: float
-) -> Assignment | None:
-    """Slices of one tenant or none, and of the members present, found by `deadline` (time.perf_counter).
+) -> HomeShares | None:
+    """The fairest shares of homes, found by `deadline` (time.perf_counter).
 
     Requires a problem that counts equal GPUs together, and its pooled `shares` without co-locations. None if no shares
     keep the sets, and if groups of GPUs or members of several ways or stages are among them.
@@ -78,8 +108,8 @@ class _HomeProgram:
             self.offered[choice.group, choice.profile].append(number)
         self.losses: dict[_Slot, float] = {}
 
-    def solve(self, deadline: float) -> Assignment | None:
-        """Slices with the whole parts of the fairest shares."""
+    def solve(self, deadline: float) -> HomeShares | None:
+        """The fairest shares; None without any in time."""
         problem = self.problem
         homes = list(self._list_homes())
         slots = {slot: row for row, slot in enumerate(dict.fromkeys(s for home in homes for s in home.slots))}
@@ -106,27 +136,11 @@ class _HomeProgram:
         )
         if shares is None:
             return None
-        assignment = Assignment([], {}, {})
-        names = [iter(group.gpu_ids) for group in problem.groups]
-        by_slot: dict[_Slot, list[AssignedSlice]] = defaultdict(list)
-        for (group, column), count in sorted(shares.layouts.items()):
-            home = homes[column]
-            for gpu_id in (next(names[group]) for _ in range(count)):
-                assignment.layouts[gpu_id] = problem.groups[group].layouts[home.layout[1]].profiles
-                assignment.columns[gpu_id] = home.layout
-                for slot in home.slots.elements():
-                    present = [(problem.choices[number], 0.0) for number in slot.present]
-                    by_slot[slot].append(AssignedSlice(gpu_id, group, slot.profile, present))
-        assignment.slices = [slice_ for of_slot in by_slot.values() for slice_ in of_slot]
-        for slot, of_slot in by_slot.items():
-            if not slot.present:
-                parts = [
-                    (choice, shares.amounts[use])
-                    for use, (_, choice, of_use) in enumerate(uses)
-                    if of_use == slot and use in shares.amounts
-                ]
-                give_whole_slices(of_slot, parts)
-        return assignment
+        parts: dict[_Slot, list[tuple[Choice, float]]] = defaultdict(list)
+        for number, amount in sorted(shares.amounts.items()):
+            _, choice, slot = uses[number]
+            parts[slot].append((choice, amount))
+        return HomeShares(problem, homes, shares.layouts, parts)
 
     def _list_homes(self) -> Iterator[_Home]:
         """Every layout as the home of no set, and of each that it can be the home of."""

@@ -15,8 +15,13 @@ MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
 
-def own_slices(problem: Problem, shares: AggregatedShares) -> Assignment:
-    """The whole slices among pooled shares; the other slices have no tenant."""
+RESTS = (1.0, 0.8, 0.5, 0.0)
+"""Parts of a slice above which a model has the whole slice, where one is left: which is best differs from request to
+request."""
+
+
+def own_slices(problem: Problem, shares: AggregatedShares, rest: float) -> Assignment:
+    """The whole slices among pooled shares, and those of which a model has more than `rest`; others have no tenant."""
     assignment = assign_layouts(problem, shares.layouts)
     slices: dict[tuple[int, str], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
@@ -26,18 +31,28 @@ def own_slices(problem: Problem, shares: AggregatedShares) -> Assignment:
         choice = problem.choices[number]
         parts.setdefault((choice.group, choice.profile), []).append((choice, amount))
     for pool, of_pool in parts.items():
-        give_whole_slices(slices[pool], of_pool)
+        give_whole_slices(slices[pool], of_pool, rest)
     return assignment
 
 
-def give_whole_slices(slices: Sequence[AssignedSlice], parts: Sequence[tuple[Choice, float]]) -> None:
-    """Give equal slices to choices that have so many of them, rounded down, or up if they cannot share any."""
-    empty = list(reversed(slices))
-    for choice, amount in sorted(parts, key=lambda part: part[0].needs_own_slice):
-        whole = math.floor(amount + SHARE_TOLERANCE)
-        for _ in range(math.ceil(amount - SHARE_TOLERANCE) if choice.needs_own_slice else whole):
-            if empty:
-                empty.pop().tenants.append((choice, 0.0))
+def give_whole_slices(
+    slices: Sequence[AssignedSlice], parts: Sequence[tuple[Choice, float]], rest: float
+) -> None:
+    """Give equal slices to the choices that have so many of them, as `own_slices` does.
+
+    What cannot share a slice is rounded up.
+    """
+    whole = [(math.floor(amount + SHARE_TOLERANCE), choice) for choice, amount in parts]
+    left = [
+        (amount - count, choice)
+        for (choice, amount), (count, _) in zip(parts, whole, strict=True)
+        if amount - count > (SHARE_TOLERANCE if choice.needs_own_slice else max(rest, SHARE_TOLERANCE))
+    ]
+    left.sort(key=lambda item: (not item[1].needs_own_slice, -item[0]))
+    owners = [choice for count, choice in whole for _ in range(count)]
+    owners += [choice for _, choice in left]
+    for slice_, choice in zip(slices, owners, strict=False):
+        slice_.tenants.append((choice, 0.0))
 
 
 def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:
