@@ -125,8 +125,8 @@ def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch):
 
 SHARED = {
     "free": (
-        published(sharing="fractional", max_tenants_per_slice=2),
-        ("aggregate_shares", "pack_shares", "solve_patterns", "add_second_tenants", "count_tenancies"),
+        published(sharing="fractional", max_tenants_per_slice=1),
+        ("aggregate_shares", "pack_shares", "solve_patterns", "add_tenants", "count_tenancies"),
     ),
     "together": (
         published(1, sharing="fractional", colocations=PAIR),
@@ -143,7 +143,7 @@ def test_every_step_of_shared_plans_counts(name, monkeypatch):
     timed.watch(planner, "build_problem")
     timed.watch(fractional_plan, "aggregate_shares", "pack_shares", "count_tenancies", "solve_objective")
     timed.watch(fractional_plan, "build_problem", "build")
-    timed.watch(initial_plan, "pack_shares", "solve_patterns", "add_second_tenants")
+    timed.watch(initial_plan, "pack_shares", "solve_patterns", "add_tenants")
     timed.watch(
         exclusive_plan, "solve_patterns", "assign_colocated", "solve_objective", "build_problem", "build"
     )

@@ -14,9 +14,9 @@ from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import plan as fractional_plan
+from torchsplit_core.planning.fractional.added_tenants.owners import as_fractional
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
 from torchsplit_core.planning.fractional.colocated_shares import restore_colocations, share_whole_slices
-from torchsplit_core.planning.fractional.relaxation import aggregate_shares
-from torchsplit_core.planning.fractional.added_tenants.second_tenants import add_second_tenants, as_fractional
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import unproven_outcome
@@ -137,19 +137,16 @@ def test_second_tenants_of_many_gpus_keep_co_locations(seed: int):
     family = Family(sharing="fractional", pairs=4)
     request = fleet_instance(16, 64, seed=seed, family=family)
     problem = build_problem(request)
-    free = build_problem(replace(request, colocations=()))
-    until = time.perf_counter() + 60.0
     whole = plan_exclusive(
         build_problem(replace(request, sharing="exclusive")),
         time.perf_counter() + 2.0,
         lambda part, text: None,
     )
-    shares = aggregate_shares(free, until)
-    assert whole.assignment is not None and shares is not None
+    assert whole.assignment is not None
     assignment = as_fractional(problem, whole.assignment)
     assert assignment is not None
     before = min(model.normalised for model in build_planned_models(problem, assignment))
-    shared = add_second_tenants(problem, assignment, shares.prices)
+    shared = add_tenants(problem, assignment, range(len(problem.cases)), time.perf_counter() + 60.0)
     assert shared is not None
     gpus = build_planned_gpus(request, shared)
     outcome = unproven_outcome(request, gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))

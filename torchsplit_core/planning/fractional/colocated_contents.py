@@ -135,8 +135,9 @@ class _Search:
         while failures < MAX_FAILURES and time.perf_counter() < deadline:
             if best.level >= self.bound * (1 - TOLERANCE):
                 break
-            options = self._options(best, turn)
             rooms = self._rooms(best, turn)
+            opened = frozenset[int]().union(*(room.models for room in rooms if room.standing is None))
+            options = self._options(best, turn, opened)
             program = _ColocatedProgram(
                 self.problem, self.points, options, LEVEL_SCALE / self.bound, self.sets, rooms, best
             )
@@ -160,14 +161,15 @@ class _Search:
             best = replace(plan, level=max(plan.level, best.level))
         return best if best.level > start.level * (1 + LEAST_GAIN) else start
 
-    def _options(self, best: ContentPlan, turn: int) -> dict[int, list[float]]:
-        """The least shares of the best plan, and others for a few models."""
+    def _options(self, best: ContentPlan, turn: int, opened: frozenset[int]) -> dict[int, list[float]]:
+        """The least shares of the best plan, and others for a few of the models on open GPUs."""
         options = {case: [best.least.get(case, every[0])] for case, every in self.options.items()}
         if not turn:
             return options
         nearby = turn % 4 == 1
         count = FREE_MODELS[nearby] if turn % 4 != 3 else 1
-        for case in self.draw.sample(sorted(options), min(count, len(options))):
+        cases = [case for case in sorted(options) if self.problem.cases[case].model in opened]
+        for case in self.draw.sample(cases, min(count, len(cases))):
             every = self.options[case]
             at = max((place for place, part in enumerate(every) if part <= options[case][0]), default=0)
             others = (

@@ -60,6 +60,23 @@ def only_tenants(
     return replace(fixed, choices=choices)
 
 
+def may_be_searched(problem: Problem, layouts: Mapping[str, tuple[str, ...]]) -> bool:
+    """False if the program of fixed layouts (by id of the GPU) is too large even with one point a stage and slice.
+
+    `problem` counts equal GPUs together; its program is told apart slice by slice, which takes seconds to write.
+    """
+    stages: dict[tuple[int, str], set[tuple[int, int]]] = {}
+    for choice in problem.choices:
+        stages.setdefault((choice.group, choice.profile), set()).add((choice.case, choice.stage))
+    group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
+    tenancies = sum(
+        len(stages.get((group_of[gpu], profile), ()))
+        for gpu, profiles in layouts.items()
+        for profile in profiles
+    )
+    return tenancies <= MAX_FIXED_TENANCIES
+
+
 def reduce_points(problem: Problem) -> Problem:
     """At most two points a stage and slice: the most throughput, and the most within a third of the limit."""
     best: dict[tuple[int, int, int, str, bool], Choice] = {}

@@ -31,6 +31,9 @@ GOOD_GAP = 1e-3
 SECOND_TENANTS_S = 0.2
 """Least remaining seconds for trying whole slices beside a packed plan."""
 
+ADDED_SHARE = 0.5
+"""Part of the time for tenants added to pooled shares."""
+
 HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
 """Parts by which models that can be second tenants are held back, one after the other."""
 
@@ -72,13 +75,15 @@ def initial_plan(
         )
         return not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S)
 
-    for rest in RESTS if is_open() else ():
+    until = partial_deadline(deadline, ADDED_SHARE)
+    for rest in RESTS:
+        if not is_open() or time.perf_counter() > until:
+            break
         with watch.searching():
             owned = own_slices(problem, shares, rest)
-            added = add_tenants(problem, owned, {choice.case for choice, _ in amounts}, deadline)
+            cases = {choice.case for choice, _ in amounts}
+            added = add_tenants(problem, owned, cases, until)
         add("added_value", added)
-        if not is_open():
-            break
     if is_open():
         until = partial_deadline(deadline, 0.5)
         for with_second in _with_second_tenants(problem, exclusive(), shares, watch, until, progress):

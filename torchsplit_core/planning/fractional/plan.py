@@ -48,19 +48,20 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
     MAX_EXACT_TENANCIES,
     MAX_FIXED_TENANCIES,
     fixed_fleet,
+    may_be_searched,
     only_tenants,
     planned_layouts,
     reduce_points,
     tenancy_count,
     with_fixed_layouts,
 )
-from torchsplit_core.planning.fractional.initial_plan import initial_plan
+from torchsplit_core.planning.fractional.initial_plan import ADDED_SHARE, initial_plan
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
 from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, has_few_fleets
 from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
-from torchsplit_core.planning.fractional.relaxation import aggregate_shares
+from torchsplit_core.planning.fractional.relaxation import AggregatedShares, aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
@@ -185,20 +186,21 @@ def plan_fractional(
     plans = [] if initial is None else [initial]
     small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
     colocated: dict[str, ColocatedShares | None] = {}
-    free_bound, whole = None, None
+    free_bound, whole, free_shares = None, None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
     if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         by_contents = covers(problem)
-        free_request = replace(problem.request, colocations=())
-        if not small:
-            free_bound, colocated["together"] = _bring_together(problem, deadline, watch)
+        if not small and goal_of(problem.request).fair:
+            free_shares, colocated["together"] = _bring_together(problem, deadline, watch)
+            if free_shares is not None and free_shares.level == 0:
+                free_bound = free_shares.bound
         # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
         part = (LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE) if small else MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         if small:
-            free = build_problem(free_request)
+            free = build_problem(replace(problem.request, colocations=()))
             part = LESS_FREE_SHARE if by_contents else FREE_SHARE
             planned = plan_fractional(free, watch, partial_deadline(deadline, part), progress)
             if planned.status == "infeasible":
@@ -222,7 +224,7 @@ def plan_fractional(
             if not by_contents and whole.assignment is not None:
                 gpus = build_planned_gpus(problem.request, whole.assignment)
                 colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
-        else:
+        elif free_shares is not None and time.perf_counter() < deadline:
             colocated["second_tenants"] = _share_whole(problem, whole, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
@@ -269,13 +271,17 @@ def plan_fractional(
         colocated.clear()
         if (result := steps.run()) is not None:
             return result
-    if not plans and whole is not None and whole.assignment is not None:
-        plans.append(
+    if not plans:
+        left = [item for item in colocated.values() if item is not None]
+        if whole is not None and whole.assignment is not None:
+            left.append(ColocatedShares(replace(whole.problem, request=problem.request), whole.assignment))
+        plans += [
             build_plan_outcome(
-                replace(whole.problem, request=problem.request), whole.assignment, proven=0, tie_break_proven=False,
+                item.problem, item.assignment, proven=0, tie_break_proven=False,
                 bounds=[free_bound], statistics=watch.statistics({}),
             )
-        )  # fmt: skip
+            for item in left
+        ]  # fmt: skip
     if not plans:
         return FractionalResult("timeout", None, {})
     best = max(plans, key=cmp_to_key(_compare))
@@ -300,8 +306,8 @@ def _change_colocated(
 
 def _bring_together(
     problem: Problem, deadline: float, watch: Stopwatch
-) -> tuple[float | None, ColocatedShares | None]:
-    """A bound without co-locations and the loss of a GPU, and a plan of those pooled shares that keeps them."""
+) -> tuple[AggregatedShares | None, ColocatedShares | None]:
+    """The pooled shares without co-locations and the loss of a GPU, and a plan with both."""
     request = problem.request
     with watch.searching():
         free = build_problem(
@@ -312,7 +318,8 @@ def _bring_together(
         shares = aggregate_shares(free, until)
         if shares is None:
             return None, None
-        bound = shares.bound if shares.level == 0 else None
+        if time.perf_counter() > deadline:
+            return shares, None
         tied = replace(
             free,
             request=request,
@@ -320,16 +327,21 @@ def _bring_together(
             on_incumbent=problem.on_incumbent,
         )
         own: Callable[[float], Assignment] = partial(own_slices, tied, shares)
+        cases = {tied.choices[number].case for number in shares.amounts}
         if any(item.mode == "hard" for item in request.colocations):
             sets = hard_sets(tied.colocation_index, len(request.models))
             until = partial_deadline(deadline, HOME_SHARE)
             homes = None if sets is None else share_homes(tied, sets, shares, until)
             if homes is None:
-                return bound, None
-            own = homes.own_slices
-        plans = [_with_tenants(tied, own(rest), range(len(tied.cases)), deadline) for rest in RESTS]
-        best = max((item for item in plans if item), key=_first_level, default=None)
-        return bound, best
+                return shares, None
+            own, cases = homes.own_slices, homes.cases
+        until = partial_deadline(deadline, ADDED_SHARE)
+        best: ColocatedShares | None = None
+        for rest in RESTS:
+            if best is None or time.perf_counter() < until:
+                shared = _with_tenants(tied, own(rest), cases, until)
+                best = max((item for item in (best, shared) if item), key=_first_level, default=None)
+        return shares, best
 
 
 def _share_whole(
@@ -341,7 +353,7 @@ def _share_whole(
         if assignment is None:
             return None
         cases = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
-        return _with_tenants(problem, assignment, cases, deadline)
+        return _with_tenants(problem, assignment, cases, partial_deadline(deadline, ADDED_SHARE))
 
 
 def _with_tenants(
@@ -354,9 +366,9 @@ def _with_tenants(
     gpus = build_planned_gpus(problem.request, added)
     if not survives_failure(problem.request, gpus):
         return None
-    shares = ColocatedShares(problem, added)
-    problem.report(_first_level(shares), lambda: gpus)
-    return shares
+    colocated = ColocatedShares(problem, added)
+    problem.report(_first_level(colocated), lambda: gpus)
+    return colocated
 
 
 def _first_level(shares: ColocatedShares) -> float:
@@ -738,7 +750,10 @@ class _SearchSteps:
     def _solve_fixed_layouts(self) -> None:
         """Fix the layouts of each plan so far, and search with the few most important points."""
         for incumbent in self.plans[-2:]:
-            few = reduce_points(self._fixed_problem(planned_layouts(incumbent.gpus)))
+            layouts = planned_layouts(incumbent.gpus)
+            if not may_be_searched(self.formulation.problem, layouts):
+                continue
+            few = reduce_points(self._fixed_problem(layouts))
             until = partial_deadline(self.deadline, 0.35)
             model = self._model(few, until)
             if model is None:
@@ -787,7 +802,10 @@ class _SearchSteps:
             return build_problem(self.request, per_gpu=True), True
         if not self.plans:
             return None, True
-        fixed = self._fixed_problem(planned_layouts(self._best().gpus))
+        layouts = planned_layouts(self._best().gpus)
+        if not may_be_searched(self.formulation.problem, layouts):
+            return None, False
+        fixed = self._fixed_problem(layouts)
         return (fixed, False) if tenancy_count(fixed) <= MAX_FIXED_TENANCIES else (None, False)
 
     def _fixed_problem(self, layouts: Mapping[str, tuple[str, ...]]) -> Problem:

@@ -104,6 +104,8 @@ class ShareProgram:
         self.layout_at = len(shares)
         self.case_at = self.layout_at + self.layouts
         self.t = self.case_at + len(owners)
+        self.stages: dict[tuple[int, int], int] = {}
+        """Rows by (case, stage)."""
         self.highs = self._build_program()
 
     def raise_levels(self, *, stop_at_price: bool = False) -> tuple[Vector, Flags] | None:
@@ -173,10 +175,28 @@ class ShareProgram:
         prices: Vector = np.maximum(-rows[: len(self.slots)], 0.0)
         return prices
 
+    def values(self) -> Vector:
+        """All columns' values in the last solution."""
+        return np.array(self.highs.getSolution().col_value)
+
+    def resize_pool(self, pool: int, slots: float) -> None:
+        """Let a pool (its row) have so many slices."""
+        self.highs.changeRowBounds(pool, -INF, slots)
+
+    def add_pool(self, slots: float, shares: Sequence[Share]) -> tuple[int, list[int]]:
+        """Add a pool; its row and the columns of its shares, which start from the last solution."""
+        row, first = self.highs.getNumRow(), self.highs.getNumCol()
+        self.highs.addRow(-INF, slots, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+        for share in shares:
+            rate = share.rate_rps / float(self.units[self.owners[share.case]])
+            rows = np.array([row, self.stages[share.case, share.stage]], dtype=np.int32)
+            self.highs.addCol(0.0, share.least, share.most, 2, rows, np.array([1.0, -rate]))
+        return row, list(range(first, first + len(shares)))
+
     def _build_program(self) -> Any:
         pools = len(self.slots)
         groups = 0 if self.capacity is None else len(self.capacity.gpus) + len(self.capacity.at_most)
-        stages: dict[tuple[int, int], int] = {}
+        stages = self.stages
         for share in self.shares:
             stages.setdefault((share.case, share.stage), pools + groups + len(stages))
         self.served_at = pools + groups + len(stages)

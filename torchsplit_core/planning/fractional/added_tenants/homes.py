@@ -3,7 +3,8 @@
 Models of a set run on its homes alone. There each has one slice on which it is present, if only with a small share; any
 other model that the home may have can take the rest, if its memory fits beside. Which slice that is follows from the
 prices of the request without co-locations: the one that loses least, for every layout and set. Homes are then layouts
-like others, slices with a present model are pools of their own, and relaxation.py has the fairest shares of all.
+like others, and relaxation.py has the fairest shares of their slices. Slices with a present model are pools of their
+own. So are the others of a set's homes, for its members; any number of them may pass to the pool of all other models.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -19,14 +21,20 @@ from torchsplit_core.planning.fractional.added_tenants.slice_classes import PRES
 from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE
 from torchsplit_core.planning.fractional.relaxation import AggregatedShares, share_pools
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
-from torchsplit_core.planning.patterns.capacity import FleetCapacity, limits_by_group
+from torchsplit_core.planning.patterns.capacity import FleetCapacity
 from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem
 from torchsplit_core.planning.request.objective import unit_rps
+
+MAX_BESIDE = 20
+"""Models that may stand beside those present, the dearest ones."""
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A kind of slice: its pool, the set whose home it is on (None: no set), and the choices present there."""
+    """A kind of slice: its pool, the set whose home it is on (None: no set), and the choices present there.
+
+    Without any on the home of a set, only its members use it, unless it passes to the kind without a set.
+    """
 
     group: int
     profile: str
@@ -51,6 +59,11 @@ class HomeShares:
     gpus: Mapping[tuple[int, int], int]
     parts: Mapping[_Slot, Sequence[tuple[Choice, float]]]
 
+    @property
+    def cases(self) -> set[int]:
+        """The cases that the shares use."""
+        return {choice.case for parts in self.parts.values() for choice, _ in parts}
+
     def own_slices(self, rest: float) -> Assignment:
         """The slices of one tenant or none (see `owners.own_slices`), and those of the members present."""
         groups = self.problem.groups
@@ -66,10 +79,21 @@ class HomeShares:
                     present = [(self.problem.choices[choice], 0.0) for choice in slot.present]
                     slices[slot].append(AssignedSlice(gpu_id, group, slot.profile, present))
         assignment.slices = [slice_ for of_slot in slices.values() for slice_ in of_slot]
-        for slot, of_slot in slices.items():
+        # Those without a set come last, to have what members leave.
+        for slot in sorted(self.parts, key=lambda slot: slot.home_of is None):
             if not slot.present:
-                give_whole_slices(of_slot, self.parts.get(slot, ()), rest)
+                usable = [slices[slot]]
+                if slot.home_of is None:
+                    usable += [of for other, of in slices.items() if _passes_to(other, slot)]
+                empty = [slice_ for of_slot in usable for slice_ in of_slot if not slice_.tenants]
+                give_whole_slices(empty, self.parts[slot], rest)
         return assignment
+
+
+def _passes_to(slot: _Slot, other: _Slot) -> bool:
+    """Whether slices of a kind may become slices of another one."""
+    pools = slot.group, slot.profile, other.group, other.profile
+    return pools[:2] == pools[2:] and not slot.present and slot.home_of is not None and other.home_of is None
 
 
 def share_homes(
@@ -103,7 +127,8 @@ class _HomeProgram:
         ]
         self.offered: dict[tuple[int, str], list[int]] = defaultdict(list)
         """Choices by pool, dearest first."""
-        for number in sorted(range(len(problem.choices)), key=lambda number: -self.values[number]):
+        rates = [choice.rate_rps for choice in problem.choices]
+        for number in sorted(range(len(rates)), key=lambda number: (-self.values[number], -rates[number])):
             choice = problem.choices[number]
             self.offered[choice.group, choice.profile].append(number)
         self.losses: dict[_Slot, float] = {}
@@ -113,20 +138,26 @@ class _HomeProgram:
         problem = self.problem
         homes = list(self._list_homes())
         slots = {slot: row for row, slot in enumerate(dict.fromkeys(s for home in homes for s in home.slots))}
-        slices = np.zeros((len(slots), len(homes)), dtype=np.int64)
+        passed = [(slot, other) for slot in slots for other in slots if _passes_to(slot, other)]
+        slices = np.zeros((len(slots), len(homes) + len(passed)), dtype=np.int64)
         for column, home in enumerate(homes):
             for slot, count in home.slots.items():
                 slices[slots[slot], column] = count
-        gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
-        group_of = np.array([home.layout[0] for home in homes], dtype=np.int64)
+        for column, (slot, other) in enumerate(passed, len(homes)):
+            slices[slots[slot], column], slices[slots[other], column] = -1, 1
+        gpus = [len(group.gpu_ids) for group in problem.groups]
+        most = slices.max(axis=1, initial=0) * np.array([gpus[slot.group] for slot in slots], dtype=np.int64)
+        # Passing is a layout of a group without an end.
+        group_of = [*(home.layout[0] for home in homes), *(len(gpus) for _ in passed)]
         capacity = FleetCapacity(
             tuple((slot.group, slot.profile) for slot in slots),
-            tuple((home.layout[0], column) for column, home in enumerate(homes)),
+            tuple((group, column) for column, group in enumerate(group_of)),
             slices,
-            gpus,
-            group_of,
-            slices.max(axis=1, initial=0) * gpus[[slot.group for slot in slots]],
-            *limits_by_group(problem),
+            np.array([*gpus, most.sum()], dtype=np.int64),
+            np.array(group_of, dtype=np.int64),
+            most,
+            np.zeros((0, len(gpus) + 1), dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
         )
         uses = [
             (row, problem.choices[number], slot) for slot, row in slots.items() for number in self._uses(slot)
@@ -140,7 +171,8 @@ class _HomeProgram:
         for number, amount in sorted(shares.amounts.items()):
             _, choice, slot = uses[number]
             parts[slot].append((choice, amount))
-        return HomeShares(problem, homes, shares.layouts, parts)
+        counts = {column: count for column, count in shares.layouts.items() if column[0] < len(gpus)}
+        return HomeShares(problem, homes, counts, parts)
 
     def _list_homes(self) -> Iterator[_Home]:
         """Every layout as the home of no set, and of each that it can be the home of."""
@@ -179,26 +211,29 @@ class _HomeProgram:
     def _loss(self, slot: _Slot) -> float:
         """How much less than its price a slice is worth with these choices present."""
         if slot not in self.losses:
-            price = max(
-                (self.values[number] for number in self.offered[slot.group, slot.profile][:1]), default=0.0
-            )
-            worth = price
+            loss = 0.0
             if slot.present:
-                worth = max(self.values[number] for number in (*slot.present, *self._beside(slot)))
-                worth *= 1 - PRESENCE_SHARE * len(slot.present)
-            self.losses[slot] = price - worth
+                dearest = max(
+                    self.values[number] for number in (*slot.present, *islice(self._beside(slot), 1))
+                )
+                loss = self.values[self.offered[slot.group, slot.profile][0]]
+                loss -= dearest * (1 - PRESENCE_SHARE * len(slot.present))
+            self.losses[slot] = loss
         return self.losses[slot]
 
     def _uses(self, slot: _Slot) -> list[int]:
         """The best choice of each stage on such a slice, and those present."""
         best: dict[tuple[int, int], int] = {}
-        for number in self._beside(slot):
+        for number in self._beside(slot) if slot.present else self.offered[slot.group, slot.profile]:
             choice = self.problem.choices[number]
-            best.setdefault((choice.case, choice.stage), number)
+            if slot.present or self.set_of.get(choice.model) == slot.home_of:
+                best.setdefault((choice.case, choice.stage), number)
+            if slot.present and len(best) == MAX_BESIDE:
+                break
         return [*slot.present, *best.values()]
 
     def _beside(self, slot: _Slot) -> Iterator[int]:
-        """Choices that may stand beside those present, or alone where none is, dearest first."""
+        """Choices that may stand beside those present, dearest first."""
         for number in self.offered[slot.group, slot.profile]:
             allowed = self.set_of.get(self.problem.choices[number].model, slot.home_of) == slot.home_of
             if allowed and self._fits(slot, number):

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchsplit_core.planning.formulation.solution import NEGLIGIBLE_SHARE
 from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE, equalise_shares, least_shares
@@ -28,22 +29,37 @@ from torchsplit_core.planning.problem.build import Choice, Problem
 PRESENCE_SHARE = 0.01
 """Least share of a co-located tenant."""
 
-MAX_ROUNDS = 20
-"""Programs after which what does not fit is dropped."""
+OPEN_ROUNDS, MAX_ROUNDS = 6, 15
+"""Programs after which slices whose parts do not fit get no further ones, and after which such parts are dropped."""
 
-Parts = list[tuple[Choice, float]]
-"""Choices with the slices they have of a class."""
+Vector = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SliceClass:
-    """Slices with equal tenants; `spare` is the share of each beyond the least shares of its tenants."""
+    """Slices with equal tenants; `spare` is the share of each beyond the least shares of its tenants.
+
+    `row` and `columns` are those of the program, the tenants' columns first.
+    """
 
     slices: Sequence[AssignedSlice]
     tenants: tuple[Choice, ...]
     candidates: Sequence[Choice]
     room_gib: float
     spare: float
+    row: int = -1
+    columns: Sequence[int] = ()
+
+    def shares(self, least: Mapping[int, float]) -> list[Share]:
+        """The shares of tenants and candidates; `least` by case of a tenant."""
+        count = len(self.slices)
+        return [
+            *(
+                Share(c.case, c.stage, self.row, c.rate_rps, least.get(c.case, 0.0) * count)
+                for c in self.tenants
+            ),
+            *(Share(c.case, c.stage, self.row, c.rate_rps) for c in self.candidates),
+        ]
 
 
 def add_tenants(
@@ -51,8 +67,9 @@ def add_tenants(
 ) -> Assignment | None:
     """The assignment with further tenants of these cases and its fairest shares; None if a minimum is missed.
 
-    Models under a limit of their service time get no further slices, since a small share would break it, and co-located
-    ones only those of GPUs where they are. After the `deadline` (time.perf_counter) no further program is solved.
+    None also where parts still do not fit by the `deadline` (time.perf_counter). Models under a limit of their service
+    time get no further slices, since a small share would break it, and co-located ones only those of GPUs where they
+    are.
     """
     members = problem.colocation_index.hard_members
     tenants = [choice for slice_ in assignment.slices for choice, _ in slice_.tenants]
@@ -62,15 +79,32 @@ def add_tenants(
             least[choice.case] = max(PRESENCE_SHARE, least.get(choice.case, 0.0))
     most = problem.request.max_tenants_per_slice or len(cases)
     classes = list(_list_classes(problem, assignment, cases, least))
+    program = _share_classes(problem, classes, least)
+    if program is None:
+        return None
     for number in range(MAX_ROUNDS):
-        parts = _solve(problem, classes, least)
-        if parts is None:
+        if program.raise_levels(stop_at_price=True) is None:
             return None
-        dealt = [_deal(item, of_class, most) for item, of_class in zip(classes, parts, strict=True)]
-        late = number == MAX_ROUNDS - 1 or time.perf_counter() > deadline
-        if late or all(complete for _, complete in dealt):
+        values = program.values()
+        dealt = [_deal(item, values, most) for item in classes]
+        if number == MAX_ROUNDS - 1 or all(complete for _, complete in dealt):
             break
-        classes = [part for item, way in zip(classes, dealt, strict=True) for part in _divide(item, *way)]
+        if time.perf_counter() > deadline:
+            # Models that lack their parts could fall far, each to another level: a program for every one.
+            return None
+        still_open = number < OPEN_ROUNDS
+        divided = []
+        for item, (added, complete) in zip(classes, dealt, strict=True):
+            if complete:
+                divided.append(item)
+                continue
+            program.resize_pool(item.row, 0.0)
+            for column in item.columns:
+                program.highs.changeColBounds(column, 0.0, 0.0)
+            for part in _divide(item, added, still_open):
+                part.row, part.columns = program.add_pool(float(len(part.slices)), part.shares(least))
+                divided.append(part)
+        classes = divided
     for item, (added, _) in zip(classes, dealt, strict=True):
         for slice_, further in zip(item.slices, added, strict=True):
             slice_.tenants = [(choice, 0.0) for choice in (*item.tenants, *further)]
@@ -118,7 +152,7 @@ def _class_of(
     offered: Sequence[Choice],
     least: Mapping[int, float],
 ) -> _SliceClass:
-    """The class, with the best choice of each stage that fits beside its tenants."""
+    """The class, with the best choices of those `offered` that fit beside its tenants."""
     room = problem.slice_memory_gib(slices[0].group, slices[0].profile)
     room -= sum(choice.memory_gib for choice in tenants)
     spare = 1.0 - sum(least.get(choice.case, 0.0) for choice in tenants)
@@ -134,38 +168,27 @@ def _class_of(
     return _SliceClass(slices, tenants, tuple(best.values()), room, spare)
 
 
-def _solve(
+def _share_classes(
     problem: Problem, classes: Sequence[_SliceClass], least: Mapping[int, float]
-) -> list[Parts] | None:
-    """By class what the candidates have of it where the worst-served model has most; None if a minimum is missed."""
+) -> ShareProgram | None:
+    """The program of these classes; None if it is out of scale."""
     shares: list[Share] = []
-    candidates: list[tuple[int, int, Choice]] = []
     for number, item in enumerate(classes):
-        count = len(item.slices)
-        for choice in item.tenants:
-            floor = least.get(choice.case, 0.0) * count
-            shares.append(Share(choice.case, choice.stage, number, choice.rate_rps, floor))
-        for choice in item.candidates:
-            candidates.append((number, len(shares), choice))
-            shares.append(Share(choice.case, choice.stage, number, choice.rate_rps))
+        item.row, first = number, len(shares)
+        shares += item.shares(least)
+        item.columns = range(first, len(shares))
     owners = [case.model for case in problem.cases]
     slots = np.array([float(len(item.slices)) for item in classes])
     try:
-        program = ShareProgram(share_demand(problem.request.models), owners, shares, slots)
+        return ShareProgram(share_demand(problem.request.models), owners, shares, slots)
     except OutOfScale:
         return None
-    if program.raise_levels(stop_at_price=True) is None:
-        return None
-    amounts = program.amounts()
-    parts: list[Parts] = [[] for _ in classes]
-    for number, place, choice in candidates:
-        if amounts[place] > NEGLIGIBLE_SHARE:
-            parts[number].append((choice, float(amounts[place])))
-    return parts
 
 
-def _deal(item: _SliceClass, parts: Parts, most: int) -> tuple[list[list[Choice]], bool]:
-    """By slice the choices that get shares of it, the largest parts first, and whether all parts fit."""
+def _deal(item: _SliceClass, values: Vector, most: int) -> tuple[list[list[Choice]], bool]:
+    """By slice the candidates that get shares of it, the largest parts first, and whether all parts fit."""
+    amounts = values[list(item.columns)[len(item.tenants) :]].tolist()
+    parts = [part for part in zip(item.candidates, amounts, strict=True) if part[1] > NEGLIGIBLE_SHARE]
     added: list[list[Choice]] = [[] for _ in item.slices]
     room, spare = [item.room_gib] * len(added), [item.spare] * len(added)
     complete = True
@@ -185,11 +208,8 @@ def _deal(item: _SliceClass, parts: Parts, most: int) -> tuple[list[list[Choice]
     return added, complete
 
 
-def _divide(item: _SliceClass, added: Sequence[Sequence[Choice]], complete: bool) -> Iterator[_SliceClass]:
-    """The class; where its parts do not fit, a class for each set of choices that slices have of them."""
-    if complete:
-        yield item
-        return
+def _divide(item: _SliceClass, added: Sequence[Sequence[Choice]], still_open: bool) -> Iterator[_SliceClass]:
+    """A class for each set of choices that slices get; `still_open`: others may follow."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for place, choices in enumerate(added):
         alike.setdefault(tuple(map(id, choices)), []).append(place)
@@ -198,8 +218,8 @@ def _divide(item: _SliceClass, added: Sequence[Sequence[Choice]], complete: bool
         room = item.room_gib - sum(choice.memory_gib for choice in choices)
         left = [
             choice
-            for choice in item.candidates
-            if choice not in choices and choice.memory_gib <= room + SHARE_TOLERANCE
+            for choice in (item.candidates if still_open else ())
+            if not any(choice is other for other in choices) and choice.memory_gib <= room + SHARE_TOLERANCE
         ]
         slices = [item.slices[place] for place in places]
         yield _SliceClass(slices, (*item.tenants, *choices), left, room, item.spare)
