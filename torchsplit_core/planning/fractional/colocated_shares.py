@@ -32,7 +32,7 @@ MODEL_SHARE = 0.5
 
 @dataclass(frozen=True)
 class ColocatedShares:
-    """A plan's shares on slices, of a problem with fixed layouts."""
+    """A plan's shares on slices, of a problem that may have fixed layouts."""
 
     problem: Problem
     assignment: Assignment

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchsplit_core.planning.fractional.added_tenants.owners import (
+    ADDED_SHARE,
     RESTS,
     as_fractional,
     own_slices,
@@ -30,9 +31,6 @@ GOOD_GAP = 1e-3
 
 SECOND_TENANTS_S = 0.2
 """Least remaining seconds for trying whole slices beside a packed plan."""
-
-ADDED_SHARE = 0.5
-"""Part of the time for tenants added to pooled shares."""
 
 HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
 """Parts by which models that can be second tenants are held back, one after the other."""

@@ -1,6 +1,7 @@
 """Fractional sharing: pooled shares for the bound, concrete slices for the plan.
 
-0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
+0. Quick: the pooled linear program (relaxation.py), packed, or its whole slices with further tenants (added_tenants/):
+   a plan and its bound in milliseconds.
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
    All levels of a fair objective once a plan reaches the first.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
@@ -15,8 +16,8 @@
    (model_patterns/level_search.py).
 10. With hard co-locations, before all these: whole slices, the plan without them for its bound, and contents of each
    GPU that keep them (colocated_contents.py) or the concrete model with them on known layouts (colocated_shares.py).
-   On many GPUs, where any tie models or a loss is to be survived: whole slices with all that, and second tenants
-   beside them (second_tenants.py).
+   On many GPUs, where any tie models or a loss is to be survived: pooled shares that keep co-locations and whole slices
+   with all that, both with further tenants (added_tenants/).
 11. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
@@ -25,18 +26,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cmp_to_key, partial
+from functools import cache, cmp_to_key
 
 from torchsplit_core.planning.exclusive.plan import ExclusiveResult, plan_exclusive
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
-from torchsplit_core.planning.fractional.added_tenants.homes import share_homes
-from torchsplit_core.planning.fractional.added_tenants.owners import RESTS, as_fractional, own_slices
-from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
+from torchsplit_core.planning.fractional.added_tenants.colocated_tenants import (
+    bring_together,
+    first_level,
+    share_whole,
+)
 from torchsplit_core.planning.fractional.colocated_contents import covers, improve_colocated
 from torchsplit_core.planning.fractional.colocated_shares import (
     ColocatedShares,
@@ -55,13 +58,13 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
     tenancy_count,
     with_fixed_layouts,
 )
-from torchsplit_core.planning.fractional.initial_plan import ADDED_SHARE, initial_plan
+from torchsplit_core.planning.fractional.initial_plan import initial_plan
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
 from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, has_few_fleets
 from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
 from torchsplit_core.planning.fractional.packing import equalise_shares, pack_shares
-from torchsplit_core.planning.fractional.relaxation import AggregatedShares, aggregate_shares
+from torchsplit_core.planning.fractional.relaxation import POOLED_SHARE, aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
@@ -86,11 +89,9 @@ from torchsplit_core.planning.outcome.assignment import (
 )
 from torchsplit_core.planning.outcome.build import (
     build_plan_outcome,
-    build_planned_models,
     keeps_minima,
 )
 from torchsplit_core.planning.outcome.resilience import survives_failure
-from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import (
@@ -107,9 +108,6 @@ from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
 """Least remaining seconds for the slower steps after the linear program's plan."""
-
-POOLED_SHARE = 0.15
-"""Part of the time for whole layouts of the pooled shares, which close no gap for long."""
 
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
@@ -135,9 +133,6 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
-
-HOME_SHARE = 0.08
-"""Part of the remaining time for the layouts of homes of co-located sets."""
 
 MANY_WHOLE_SHARE = 0.5
 """The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
@@ -192,7 +187,7 @@ def plan_fractional(
     if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         by_contents = covers(problem)
         if not small and goal_of(problem.request).fair:
-            free_shares, colocated["together"] = _bring_together(problem, deadline, watch)
+            free_shares, colocated["together"] = bring_together(problem, deadline, watch)
             if free_shares is not None and free_shares.level == 0:
                 free_bound = free_shares.bound
         # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
@@ -213,7 +208,7 @@ def plan_fractional(
                 colocated["contents"] = _change_colocated(
                     problem,
                     build_planned_gpus(problem.request, whole.assignment),
-                    _first_level(start),
+                    first_level(start),
                     free_bound,
                     partial_deadline(deadline, CONTENT_SHARE),
                     watch,
@@ -225,7 +220,7 @@ def plan_fractional(
                 gpus = build_planned_gpus(problem.request, whole.assignment)
                 colocated["shared_whole"] = share_whole_slices(problem, gpus, deadline, watch)
         elif free_shares is not None and time.perf_counter() < deadline:
-            colocated["second_tenants"] = _share_whole(problem, whole, deadline, watch)
+            colocated["second_tenants"] = share_whole(problem, whole, deadline, watch)
     fixed_problems: dict[tuple[FleetEntry, ...], Problem] = {}
     # On few GPUs all levels are worth their time only where a plan reaches the first one; on many they are quickly
     # relaxed, and packed better.
@@ -304,77 +299,6 @@ def _change_colocated(
     return None if assignment is None else ColocatedShares(per_gpu, assignment)
 
 
-def _bring_together(
-    problem: Problem, deadline: float, watch: Stopwatch
-) -> tuple[AggregatedShares | None, ColocatedShares | None]:
-    """The pooled shares without co-locations and the loss of a GPU, and a plan with both."""
-    request = problem.request
-    with watch.searching():
-        free = build_problem(
-            replace(request, colocations=(), objective=replace(request.objective, survives=0))
-        )
-        # Its bound is worth more than the last seconds of a search.
-        until = max(partial_deadline(deadline, POOLED_SHARE), time.perf_counter() + SEARCH_S)
-        shares = aggregate_shares(free, until)
-        if shares is None:
-            return None, None
-        if time.perf_counter() > deadline:
-            return shares, None
-        tied = replace(
-            free,
-            request=request,
-            colocation_index=problem.colocation_index,
-            on_incumbent=problem.on_incumbent,
-        )
-        own: Callable[[float], Assignment] = partial(own_slices, tied, shares)
-        cases = {tied.choices[number].case for number in shares.amounts}
-        if any(item.mode == "hard" for item in request.colocations):
-            sets = hard_sets(tied.colocation_index, len(request.models))
-            until = partial_deadline(deadline, HOME_SHARE)
-            homes = None if sets is None else share_homes(tied, sets, shares, until)
-            if homes is None:
-                return shares, None
-            own, cases = homes.own_slices, homes.cases
-        until = partial_deadline(deadline, ADDED_SHARE)
-        best: ColocatedShares | None = None
-        for rest in RESTS:
-            if best is None or time.perf_counter() < until:
-                shared = _with_tenants(tied, own(rest), cases, until)
-                best = max((item for item in (best, shared) if item), key=_first_level, default=None)
-        return shares, best
-
-
-def _share_whole(
-    problem: Problem, whole: ExclusiveResult, deadline: float, watch: Stopwatch
-) -> ColocatedShares | None:
-    """Further tenants beside those of whole slices, which keep co-locations."""
-    with watch.searching():
-        assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
-        if assignment is None:
-            return None
-        cases = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
-        return _with_tenants(problem, assignment, cases, partial_deadline(deadline, ADDED_SHARE))
-
-
-def _with_tenants(
-    problem: Problem, assignment: Assignment, cases: Collection[int], deadline: float
-) -> ColocatedShares | None:
-    """These slices with further tenants, where the loss of a GPU is survived, if it has to be."""
-    added = add_tenants(problem, assignment, cases, deadline)
-    if added is None:
-        return None
-    gpus = build_planned_gpus(problem.request, added)
-    if not survives_failure(problem.request, gpus):
-        return None
-    colocated = ColocatedShares(problem, added)
-    problem.report(_first_level(colocated), lambda: gpus)
-    return colocated
-
-
-def _first_level(shares: ColocatedShares) -> float:
-    return min(model.normalised for model in build_planned_models(shares.problem, shares.assignment))
-
-
 def _plan_without_sharing(
     exclusive: Problem, request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
 ) -> FractionalResult:
@@ -436,7 +360,7 @@ class _SearchSteps:
             late = time.perf_counter() > self.deadline + OVERTIME_S
             if self.plans and (late or self._best().status == "optimal"):
                 return self._result()
-            if self.first_only and self._reaches_first_level():
+            if self.first_only and self._reachesfirst_level():
                 return None
             step()
         if not covers(self.formulation.problem):
@@ -508,7 +432,7 @@ class _SearchSteps:
             return
         self.add_plan("packed", problem, assignment, LevelsResult())
 
-    def _reaches_first_level(self) -> bool:
+    def _reachesfirst_level(self) -> bool:
         """Whether the best plan so far reaches the first level of pooled shares."""
         if not self.plans or self.pooled_bound is None:
             return False

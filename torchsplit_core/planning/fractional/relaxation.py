@@ -27,6 +27,9 @@ LEVEL_SCALE = 1000.0
 MINIMA_SLACK = 1e-6
 """Relative relaxation of the minima, so that a proof does not rest on the solver's tolerance."""
 
+POOLED_SHARE = 0.15
+"""Part of the time for whole layouts, which close no gap for long."""
+
 NEGLIGIBLE_PART = 1e-6
 """Smaller parts of a slice are not used."""
 

@@ -1,1 +1,1 @@
-"""Tenants added to slices that have some already."""
+"""Tenants added to slices that have one or none."""

@@ -19,6 +19,9 @@ RESTS = (1.0, 0.8, 0.5, 0.0)
 """Parts of a slice above which a model has the whole slice, where one is left: which is best differs from request to
 request."""
 
+ADDED_SHARE = 0.5
+"""Part of the remaining time for plans with all these."""
+
 
 def own_slices(problem: Problem, shares: AggregatedShares, rest: float) -> Assignment:
     """The whole slices among pooled shares, and those of which a model has more than `rest`; others have no tenant."""
