@@ -25,11 +25,12 @@ from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 
-BOUND_S = 1.0
+BOUND_S = 0.5
 """Least seconds for pooled shares: their bound is worth more than the last ones of a search."""
 
-HOME_SHARE = 0.08
-"""Part of the remaining time for the layouts of homes of co-located sets."""
+HOME_SHARE = 0.04
+"""Part of the remaining time for whole layouts of pooled shares that only give a bound and prices, and for those of
+homes."""
 
 
 def bring_together(
@@ -41,7 +42,9 @@ def bring_together(
         free = build_problem(
             replace(request, colocations=(), objective=replace(request.objective, survives=0))
         )
-        until = max(partial_deadline(deadline, POOLED_SHARE), time.perf_counter() + BOUND_S)
+        hard = any(item.mode == "hard" for item in request.colocations)
+        part = HOME_SHARE if hard else POOLED_SHARE
+        until = max(partial_deadline(deadline, part), time.perf_counter() + BOUND_S)
         shares = aggregate_shares(free, until)
         if shares is None:
             return None, None
@@ -55,7 +58,7 @@ def bring_together(
         )
         own: Callable[[float], Assignment] = partial(own_slices, tied, shares)
         cases = {tied.choices[number].case for number in shares.amounts}
-        if any(item.mode == "hard" for item in request.colocations):
+        if hard:
             sets = hard_sets(tied.colocation_index, len(request.models))
             until = partial_deadline(deadline, HOME_SHARE)
             homes = None if sets is None else share_homes(tied, sets, shares, until)
