@@ -56,7 +56,7 @@ def bring_together(
             colocation_index=problem.colocation_index,
             on_incumbent=problem.on_incumbent,
         )
-        own: Callable[[float], Assignment] = partial(own_slices, tied, shares)
+        start: Callable[[float], Assignment] = partial(own_slices, tied, shares)
         cases = {tied.choices[number].case for number in shares.amounts}
         if hard:
             sets = hard_sets(tied.colocation_index, len(request.models))
@@ -64,12 +64,12 @@ def bring_together(
             homes = None if sets is None else share_homes(tied, sets, shares, until)
             if homes is None:
                 return shares, None
-            own, cases = homes.own_slices, homes.cases
+            start, cases = homes.own_slices, homes.cases
         until = partial_deadline(deadline, ADDED_SHARE)
         best: ColocatedShares | None = None
         for rest in RESTS:
             if best is None or time.perf_counter() < until:
-                shared = _with_tenants(tied, own(rest), cases, until)
+                shared = _with_tenants(tied, start(rest), cases, until)
                 best = max((item for item in (best, shared) if item), key=first_level, default=None)
         return shares, best
 
