@@ -29,6 +29,7 @@ FAMILIES = {
     "four pairs": (16, 64, 20, Family(pairs=4)),
     "shared, pairs": (64, 256, 20, Family(sharing="fractional", pairs=8)),
     "survives": (64, 256, 20, Family(survives=True, minima=4.0)),
+    "shared, survives": (64, 256, 20, Family(sharing="fractional", survives=True, minima=1.0)),
     "shared, limits": (8, 4, 20, Family(sharing="fractional", limits=True)),
 }
 """Models, GPUs, seconds, and what the requests have, by name."""

@@ -15,6 +15,7 @@ from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.fractional.added_tenants.homes import share_homes
 from torchsplit_core.planning.fractional.added_tenants.owners import RESTS, give_whole_slices, own_slices
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
+from torchsplit_core.planning.fractional.added_tenants.survival import made_to_survive
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
@@ -22,7 +23,7 @@ from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import Colocation, PlanRequest, PlanStatistics, Point
+from torchsplit_core.values import Colocation, Objective, PlanRequest, PlanStatistics, Point
 
 pytestmark = pytest.mark.slow
 
@@ -150,6 +151,62 @@ def test_homes_keep_pairs_together_at_little_loss(limits: bool, seed: int):
     assert max(levels) <= shares.bound * (1 + 1e-6)
     if not limits:
         assert max(levels) > 0.96 * shares.bound
+
+
+def test_a_model_that_would_lose_too_much_with_a_gpu_is_spread():
+    """Both slices of a on one GPU, both of b on the other: equal slices change places, and each keeps half."""
+    request = three((3.0, 3.0, 3.0), objective=Objective("max_min", survives=1))
+    fleet = (replace(request.gpus[0], count=2),)
+    models = tuple(replace(spec, min_throughput_rps=6.0) for spec in request.models[:2])
+    request = replace(request, gpus=fleet, models=models)
+    free = build_problem(replace(request, objective=Objective("max_min")))
+    problem = replace(free, request=request)
+    first, last = problem.groups[0].gpu_ids
+    a, b = (next(c for c in problem.choices if c.model == model) for model in range(2))
+    slices = [
+        AssignedSlice(gpu, 0, "2g.12gb", [(c, 1.0)]) for gpu, c in ((first, a), (last, b)) for _ in "12"
+    ]
+    layouts = dict.fromkeys((first, last), ("2g.12gb", "2g.12gb"))
+    assignment = Assignment(slices, layouts, dict.fromkeys((first, last), (0, 0)))
+    survivor = made_to_survive(problem, assignment, {})
+    assert level(problem, survivor) == pytest.approx(20.0)
+    for slice_ in assignment.slices:
+        slice_.tenants = [(a, 1.0)] if slice_.gpu_id == first else [(b, 1.0)]
+    most_rps: dict[int, float] = {}
+    spread = replace(request, models=tuple(replace(spec, min_throughput_rps=15.0) for spec in models))
+    assert made_to_survive(replace(problem, request=spread), assignment, most_rps) is None
+    assert most_rps == {0: 5.0, 1: 5.0}
+
+
+def test_shares_shift_until_a_model_keeps_its_minimum_without_any_gpu():
+    """a has 10 requests/s on one GPU and 1 on the other, and must keep 8 without either."""
+    request = three((3.0, 3.0, 3.0), objective=Objective("max_min", survives=1))
+    fleet = (replace(request.gpus[0], count=2),)
+    models = (replace(request.models[0], min_throughput_rps=8.0), request.models[1])
+    request = replace(request, gpus=fleet, models=models)
+    free = build_problem(replace(request, objective=Objective("max_min")))
+    problem = replace(free, request=request)
+    first, last = problem.groups[0].gpu_ids
+    a, b = (next(c for c in problem.choices if c.model == model) for model in range(2))
+    slices = [
+        AssignedSlice(first, 0, "2g.12gb", [(a, 1.0)]),
+        AssignedSlice(first, 0, "2g.12gb", [(b, 1.0)]),
+        AssignedSlice(last, 0, "2g.12gb", [(a, 0.1), (b, 0.9)]),
+    ]
+    layouts = dict.fromkeys((first, last), ("2g.12gb", "2g.12gb"))
+    assignment = Assignment(slices, layouts, dict.fromkeys((first, last), (0, 0)))
+    survivor = made_to_survive(problem, assignment, {})
+    # Of the shared slice a has four fifths, b the rest and its own.
+    assert level(problem, survivor) == pytest.approx(12.0, rel=1e-4)
+
+
+@repeated("seed", range(4), kept=1)
+def test_many_gpus_whose_loss_is_survived_are_planned_near_their_bound(seed: int):
+    family = Family(sharing="fractional", survives=True, minima=0.5)
+    request = fleet_instance(16, 64, seed=seed, family=family, seconds=6.0)
+    outcome = plan(request, reasons=False)
+    assert not list(violations(request, outcome))
+    assert outcome.objective.gap is not None and outcome.objective.gap < 0.02
 
 
 def test_many_gpus_with_pairs_are_planned_near_their_bound():

@@ -9,7 +9,7 @@ spreads the loss over all models of the chain. The caller compares the result wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from torchsplit_core.planning.formulation.solution import NEGLIGIBLE_SHARE
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, assign_layouts
 from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.tolerance import TOLERANCE
 
 SHARE_TOLERANCE = 1e-9
 """Shares closer than this are equal."""
@@ -55,10 +56,12 @@ def equalise_shares(
     problem: Problem,
     assignment: Assignment,
     present: Callable[[int, Choice], float] = lambda place, choice: 0.0,
+    surviving: Collection[int] = (),
 ) -> Assignment | None:
     """The same tenants with their fairest shares; None if no shares meet the minima.
 
     `present`: the least share of the tenant at this place of a slice, if that is above what limits ask for.
+    `surviving`: models that keep their minimum without any one GPU.
     """
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
@@ -93,6 +96,19 @@ def equalise_shares(
         program = ShareProgram(demand, owners, shares, np.ones(len(assignment.slices)))
     except OutOfScale:
         return None
+    for model in surviving:
+        least_rps = problem.request.models[model].min_throughput_rps or 0.0
+        by_stage: dict[tuple[int, int], list[int]] = {}
+        for column, (_, choice) in enumerate(tenancies):
+            if choice.model == model:
+                by_stage.setdefault((choice.case, choice.stage), []).append(column)
+        for columns in by_stage.values():
+            gpu_of = {column: assignment.slices[tenancies[column][0]].gpu_id for column in columns}
+            for lost in dict.fromkeys(gpu_of.values()):
+                # Slightly more, since the program keeps rows to its tolerance only.
+                program.require(
+                    [column for column in columns if gpu_of[column] != lost], least_rps * (1 + TOLERANCE)
+                )
     if program.raise_levels() is None:
         return None
     for slice_ in assignment.slices:

@@ -134,8 +134,9 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
 
-MANY_WHOLE_SHARE = 0.5
-"""The same on many GPUs, and where they are soft or the loss of a GPU is to be survived."""
+MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE = 0.7, 0.4
+"""The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without a plan of pooled
+shares that keeps all that, and with one."""
 
 LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
 """Parts of the remaining time for selections and contents where levels are decided after them."""
@@ -191,7 +192,10 @@ def plan_fractional(
             if free_shares is not None and free_shares.level == 0:
                 free_bound = free_shares.bound
         # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
-        part = (LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE) if small else MANY_WHOLE_SHARE
+        if small:
+            part = LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE
+        else:
+            part = MANY_WHOLE_SHARE if colocated.get("together") is None else LESS_MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         if small:

@@ -179,6 +179,12 @@ class ShareProgram:
         """All columns' values in the last solution."""
         return np.array(self.highs.getSolution().col_value)
 
+    def require(self, shares: Sequence[int], least_rps: float) -> None:
+        """Have these shares of one stage give so many requests/s at least."""
+        unit = float(self.units[self.owners[self.shares[shares[0]].case]]) if shares else 1.0
+        rates = np.array([self.shares[number].rate_rps / unit for number in shares])
+        self.highs.addRow(least_rps / unit, INF, len(shares), np.array(shares, dtype=np.int32), rates)
+
     def resize_pool(self, pool: int, slots: float) -> None:
         """Let a pool (its row) have so many slices."""
         self.highs.changeRowBounds(pool, -INF, slots)

@@ -16,13 +16,14 @@ from torchsplit_core.planning.fractional.added_tenants.owners import (
     own_slices,
 )
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
+from torchsplit_core.planning.fractional.added_tenants.survival import made_to_survive
 from torchsplit_core.planning.fractional.colocated_shares import ColocatedShares
 from torchsplit_core.planning.fractional.relaxation import POOLED_SHARE, AggregatedShares, aggregate_shares
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
-from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 
 BOUND_S = 0.5
@@ -67,9 +68,10 @@ def bring_together(
             start, cases = homes.own_slices, homes.cases
         until = partial_deadline(deadline, ADDED_SHARE)
         best: ColocatedShares | None = None
+        most_rps: dict[int, float] = {}
         for rest in RESTS:
             if best is None or time.perf_counter() < until:
-                shared = _with_tenants(tied, start(rest), cases, until)
+                shared = _with_tenants(tied, start(rest), cases, until, most_rps)
                 best = max((item for item in (best, shared) if item), key=first_level, default=None)
         return shares, best
 
@@ -83,19 +85,26 @@ def share_whole(
         if assignment is None:
             return None
         cases = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
-        return _with_tenants(problem, assignment, cases, partial_deadline(deadline, ADDED_SHARE))
+        return _with_tenants(problem, assignment, cases, partial_deadline(deadline, ADDED_SHARE), {})
 
 
 def _with_tenants(
-    problem: Problem, assignment: Assignment, cases: Collection[int], deadline: float
+    problem: Problem,
+    assignment: Assignment,
+    cases: Collection[int],
+    deadline: float,
+    most_rps: dict[int, float],
 ) -> ColocatedShares | None:
-    """These slices with further tenants, where the loss of a GPU is survived, if it has to be."""
-    added = add_tenants(problem, assignment, cases, deadline)
+    """These slices with further tenants, where the loss of a GPU is survived, if it has to be.
+
+    `most_rps`: see `made_to_survive`; the next attempt heeds it.
+    """
+    added = add_tenants(problem, assignment, cases, deadline, most_rps)
+    if added is not None and requires_resilience(problem.request):
+        added = made_to_survive(problem, added, most_rps)
     if added is None:
         return None
     gpus = build_planned_gpus(problem.request, added)
-    if not survives_failure(problem.request, gpus):
-        return None
     colocated = ColocatedShares(problem, added)
     problem.report(first_level(colocated), lambda: gpus)
     return colocated

@@ -25,6 +25,7 @@ from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE, equalis
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
 from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.solver.highs import INF
 
 PRESENCE_SHARE = 0.01
 """Least share of a co-located tenant."""
@@ -50,27 +51,35 @@ class _SliceClass:
     row: int = -1
     columns: Sequence[int] = ()
 
-    def shares(self, least: Mapping[int, float]) -> list[Share]:
-        """The shares of tenants and candidates; `least` by case of a tenant."""
+    def shares(self, least: Mapping[int, float], most_rps: Mapping[int, float]) -> list[Share]:
+        """The shares of tenants and candidates; `least` by case of a tenant, `most_rps` of a slice by model."""
         count = len(self.slices)
+
+        def share(choice: Choice, floor: float) -> Share:
+            most = most_rps.get(choice.model, INF) / choice.rate_rps
+            bounds = floor * count, max(floor, most) * count
+            return Share(choice.case, choice.stage, self.row, choice.rate_rps, *bounds)
+
         return [
-            *(
-                Share(c.case, c.stage, self.row, c.rate_rps, least.get(c.case, 0.0) * count)
-                for c in self.tenants
-            ),
-            *(Share(c.case, c.stage, self.row, c.rate_rps) for c in self.candidates),
+            *(share(choice, least.get(choice.case, 0.0)) for choice in self.tenants),
+            *(share(choice, 0.0) for choice in self.candidates),
         ]
 
 
 def add_tenants(
-    problem: Problem, assignment: Assignment, cases: Collection[int], deadline: float
+    problem: Problem,
+    assignment: Assignment,
+    cases: Collection[int],
+    deadline: float,
+    most_rps: Mapping[int, float] | None = None,
 ) -> Assignment | None:
     """The assignment with further tenants of these cases and its fairest shares; None if a minimum is missed.
 
     None also where parts still do not fit by the `deadline` (time.perf_counter). Models under a limit of their service
     time get no further slices, since a small share would break it, and co-located ones only those of GPUs where they
-    are.
+    are. `most_rps`: by model the most requests/s that parts may have of a slice.
     """
+    caps = most_rps or {}
     members = problem.colocation_index.hard_members
     tenants = [choice for slice_ in assignment.slices for choice, _ in slice_.tenants]
     least = dict(least_shares(problem, tenants))
@@ -79,7 +88,7 @@ def add_tenants(
             least[choice.case] = max(PRESENCE_SHARE, least.get(choice.case, 0.0))
     most = problem.request.max_tenants_per_slice or len(cases)
     classes = list(_list_classes(problem, assignment, cases, least))
-    program = _share_classes(problem, classes, least)
+    program = _share_classes(problem, classes, least, caps)
     if program is None:
         return None
     for number in range(MAX_ROUNDS):
@@ -102,7 +111,7 @@ def add_tenants(
             for column in item.columns:
                 program.highs.changeColBounds(column, 0.0, 0.0)
             for part in _divide(item, added, still_open):
-                part.row, part.columns = program.add_pool(float(len(part.slices)), part.shares(least))
+                part.row, part.columns = program.add_pool(float(len(part.slices)), part.shares(least, caps))
                 divided.append(part)
         classes = divided
     for item, (added, _) in zip(classes, dealt, strict=True):
@@ -169,13 +178,16 @@ def _class_of(
 
 
 def _share_classes(
-    problem: Problem, classes: Sequence[_SliceClass], least: Mapping[int, float]
+    problem: Problem,
+    classes: Sequence[_SliceClass],
+    least: Mapping[int, float],
+    caps: Mapping[int, float],
 ) -> ShareProgram | None:
     """The program of these classes; None if it is out of scale."""
     shares: list[Share] = []
     for number, item in enumerate(classes):
         item.row, first = number, len(shares)
-        shares += item.shares(least)
+        shares += item.shares(least, caps)
         item.columns = range(first, len(shares))
     owners = [case.model for case in problem.cases]
     slots = np.array([float(len(item.slices)) for item in classes])
