@@ -14,7 +14,7 @@ The other rows are those of share_program.py. Tenants that slices have at first 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,9 +56,10 @@ class _SliceClass:
         count = len(self.slices)
 
         def share(choice: Choice, floor: float) -> Share:
-            most = most_rps.get(choice.model, INF) / choice.rate_rps
-            bounds = floor * count, max(floor, most) * count
-            return Share(choice.case, choice.stage, self.row, choice.rate_rps, *bounds)
+            most = INF
+            if choice.model in most_rps:
+                most = count * max(floor, most_rps[choice.model] / choice.rate_rps)
+            return Share(choice.case, choice.stage, self.row, choice.rate_rps, floor * count, most)
 
         return [
             *(share(choice, least.get(choice.case, 0.0)) for choice in self.tenants),
@@ -80,12 +81,11 @@ def add_tenants(
     are. `most_rps`: by model the most requests/s that parts may have of a slice.
     """
     caps = most_rps or {}
-    members = problem.colocation_index.hard_members
     tenants = [choice for slice_ in assignment.slices for choice, _ in slice_.tenants]
     least = dict(least_shares(problem, tenants))
+    presence = presence_shares(problem)
     for choice in tenants:
-        if problem.colocation_members(choice) & members:
-            least[choice.case] = max(PRESENCE_SHARE, least.get(choice.case, 0.0))
+        least[choice.case] = max(presence(0, choice), least.get(choice.case, 0.0))
     most = problem.request.max_tenants_per_slice or len(cases)
     classes = list(_list_classes(problem, assignment, cases, least))
     program = _share_classes(problem, classes, least, caps)
@@ -117,11 +117,13 @@ def add_tenants(
     for item, (added, _) in zip(classes, dealt, strict=True):
         for slice_, further in zip(item.slices, added, strict=True):
             slice_.tenants = [(choice, 0.0) for choice in (*item.tenants, *further)]
+    return equalise_shares(problem, assignment, presence_shares(problem))
 
-    def presence(place: int, choice: Choice) -> float:
-        return PRESENCE_SHARE if problem.colocation_members(choice) & members else 0.0
 
-    return equalise_shares(problem, assignment, presence)
+def presence_shares(problem: Problem) -> Callable[[int, Choice], float]:
+    """The least share of a tenant, wherever it is on its slice, with which it counts as present."""
+    members = problem.colocation_index.hard_members
+    return lambda place, choice: PRESENCE_SHARE if problem.colocation_members(choice) & members else 0.0
 
 
 def _list_classes(

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import presence_shares
 from torchsplit_core.planning.fractional.packing import equalise_shares
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
@@ -35,7 +36,7 @@ def made_to_survive(
         planned = build_planned_models(problem, assignment)
         most_rps.update({model: planned[model].throughput_rps - minima[model] for model in further})
         short |= further
-        if equalise_shares(problem, assignment, surviving=sorted(short)) is None:
+        if equalise_shares(problem, assignment, presence_shares(problem), sorted(short)) is None:
             return None
 
 
