@@ -200,6 +200,26 @@ def test_shares_shift_until_a_model_keeps_its_minimum_without_any_gpu():
     assert level(problem, survivor) == pytest.approx(12.0, rel=1e-4)
 
 
+def test_homes_of_many_sets_leave_no_model_without_a_slice():
+    """Sixteen models in eight pairs: every GPU is the home of one of them or of none."""
+    request = fleet_instance(16, 64, seed=1, family=Family(sharing="fractional", pairs=8))
+    problem = build_problem(replace(request, colocations=()))
+    index = build_problem(request).colocation_index
+    tied = replace(problem, request=request, colocation_index=index)
+    shares, sets = aggregate_shares(problem, seconds(10.0)), hard_sets(index, 16)
+    assert shares is not None and sets is not None and len(sets) == 8
+    homes = share_homes(tied, sets, shares, seconds(4.0))
+    assert homes is not None
+    assignment = homes.own_slices(1.0)
+    of_set = {model: number for number, members in enumerate(sets) for model in members}
+    hosts: dict[str, set[int]] = {}
+    for slice_ in assignment.slices:
+        hosts.setdefault(slice_.gpu_id, set()).update(of_set[choice.model] for choice, _ in slice_.tenants)
+    assert max(len(of) for of in hosts.values()) == 1
+    assert set().union(*hosts.values()) == set(range(8))
+    assert level(tied, add_tenants(tied, assignment, homes.cases, seconds())) > 0.8 * shares.bound
+
+
 @repeated("seed", range(4), kept=1)
 def test_many_gpus_whose_loss_is_survived_are_planned_near_their_bound(seed: int):
     family = Family(sharing="fractional", survives=True, minima=0.5)

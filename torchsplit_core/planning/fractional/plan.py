@@ -134,9 +134,9 @@ WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
 
-MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE = 0.7, 0.4
-"""The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without a plan of pooled
-shares that keeps all that, and with one."""
+MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
+"""The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
+pooled shares that keeps all that and comes near the bound, to this part of it."""
 
 LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
 """Parts of the remaining time for selections and contents where levels are decided after them."""
@@ -195,7 +195,11 @@ def plan_fractional(
         if small:
             part = LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE
         else:
-            part = MANY_WHOLE_SHARE if colocated.get("together") is None else LESS_MANY_WHOLE_SHARE
+            together = colocated.get("together")
+            is_near = (
+                free_bound is not None and together is not None and first_level(together) > NEAR * free_bound
+            )
+            part = LESS_MANY_WHOLE_SHARE if is_near else MANY_WHOLE_SHARE
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         if small:

@@ -8,6 +8,7 @@ while the levels rise (share_program.py).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ POOLED_SHARE = 0.15
 
 NEGLIGIBLE_PART = 1e-6
 """Smaller parts of a slice are not used."""
+
+ROUNDED = 1e-7
+"""Distance from a whole number that the solver's tolerance explains."""
 
 MIN_LEVEL = 1e-9
 """Smaller levels count as 0."""
@@ -85,15 +89,20 @@ def share_pools(
     capacity: FleetCapacity,
     uses: Sequence[tuple[int, Choice, int]],
     deadline: float,
+    rounded: int = 0,
 ) -> AggregatedShares | None:
     """The fairest shares of these pools; None without any, or none in time.
 
-    `uses`: pool, choice, and the number by which the result knows its share.
+    `uses`: pool, choice, and the number by which the result knows its share. `rounded`: so many first layout columns
+    are divisible ones rounded up or down, where all together are too many, in as much time at least as those took, and
+    no level is raised after the first.
     """
     owners = [case.model for case in problem.cases]
     shares = [Share(choice.case, choice.stage, pool, choice.rate_rps) for pool, choice, _ in uses]
     try:
-        return _solve_shares(problem, capacity, owners, shares, [number for *_, number in uses], deadline)
+        return _solve_shares(
+            problem, capacity, owners, shares, [number for *_, number in uses], deadline, rounded
+        )
     except OutOfScale:
         return None
 
@@ -105,8 +114,10 @@ def _solve_shares(
     shares: Sequence[Share],
     numbers: Sequence[int],
     deadline: float,
+    rounded: int,
 ) -> AggregatedShares | None:
     request = problem.request
+    begun = time.perf_counter()
     slots = np.zeros(len(capacity.pools))
     demand = share_demand(request.models)
     scale_program = ShareProgram(demand, owners, shares, slots, capacity)
@@ -120,14 +131,17 @@ def _solve_shares(
     _, rising = raised
     prices, weighed = _prices(program, rising)
     bound = program.value(program.t) if rising.any() else float("inf")
+    if rounded:
+        _round_near(program, rounded)
+        deadline = max(deadline, 2 * time.perf_counter() - begun)
     if not _solve_integer_layouts(program, deadline):
         return None
-    if rising.any():
+    if rising.any() and not rounded:
         bound = min(bound, -float(program.highs.getInfo().mip_dual_bound))
     case_rates = np.array(program.highs.getSolution().col_value[program.case_at : program.t])
     layouts = _fix_layouts(program)
     _fix_cases(program, case_rates)
-    if program.raise_levels() is None:
+    if program.raise_levels(stop_at_price=rounded > 0) is None:
         return None
     amounts = _round_latency_limited(problem, program)
     return AggregatedShares(
@@ -183,6 +197,13 @@ def _solve_integer_layouts(program: ShareProgram, deadline: float) -> bool:
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
     set_integrality(program.highs, layouts, True)
     return run(program.highs, max(0.03, deadline - time.perf_counter())) in ("optimal", "feasible")
+
+
+def _round_near(program: ShareProgram, columns: int) -> None:
+    """Have the first layout columns rounded, up or down from their divisible values."""
+    first = program.layout_at
+    for column, value in enumerate(program.values()[first : first + columns].tolist(), first):
+        program.highs.changeColBounds(column, math.floor(value + ROUNDED), math.ceil(value - ROUNDED))
 
 
 def _fix_layouts(program: ShareProgram) -> list[int]:

@@ -37,7 +37,7 @@ homes."""
 def bring_together(
     problem: Problem, deadline: float, watch: Stopwatch
 ) -> tuple[AggregatedShares | None, ColocatedShares | None]:
-    """The pooled shares without co-locations and the loss of a GPU, and a plan with both."""
+    """The pooled shares without co-locations and the loss of a GPU, and a plan with both; else None."""
     request = problem.request
     with watch.searching():
         free = build_problem(

@@ -41,6 +41,11 @@ class _Slot:
     home_of: int | None
     present: tuple[int, ...] = ()
 
+    @property
+    def common(self) -> _Slot:
+        """The kind without a set."""
+        return _Slot(self.group, self.profile, None)
+
 
 @dataclass(frozen=True)
 class _Home:
@@ -79,21 +84,19 @@ class HomeShares:
                     present = [(self.problem.choices[choice], 0.0) for choice in slot.present]
                     slices[slot].append(AssignedSlice(gpu_id, group, slot.profile, present))
         assignment.slices = [slice_ for of_slot in slices.values() for slice_ in of_slot]
+        passing: dict[_Slot, list[AssignedSlice]] = defaultdict(list)
+        for slot, of_slot in slices.items():
+            if not slot.present and slot.home_of is not None:
+                passing[slot.common] += of_slot
         # Those without a set come last, to have what members leave.
         for slot in sorted(self.parts, key=lambda slot: slot.home_of is None):
             if not slot.present:
-                usable = [slices[slot]]
+                usable = list(slices[slot])
                 if slot.home_of is None:
-                    usable += [of for other, of in slices.items() if _passes_to(other, slot)]
-                empty = [slice_ for of_slot in usable for slice_ in of_slot if not slice_.tenants]
+                    usable += passing[slot]
+                empty = [slice_ for slice_ in usable if not slice_.tenants]
                 give_whole_slices(empty, self.parts[slot], rest)
         return assignment
-
-
-def _passes_to(slot: _Slot, other: _Slot) -> bool:
-    """Whether slices of a kind may become slices of another one."""
-    pools = slot.group, slot.profile, other.group, other.profile
-    return pools[:2] == pools[2:] and not slot.present and slot.home_of is not None and other.home_of is None
 
 
 def share_homes(
@@ -138,17 +141,17 @@ class _HomeProgram:
         problem = self.problem
         homes = list(self._list_homes())
         slots = {slot: row for row, slot in enumerate(dict.fromkeys(s for home in homes for s in home.slots))}
-        passed = [(slot, other) for slot in slots for other in slots if _passes_to(slot, other)]
-        slices = np.zeros((len(slots), len(homes) + len(passed)), dtype=np.int64)
+        passing = [slot for slot in slots if not slot.present and slot.home_of is not None]
+        slices = np.zeros((len(slots), len(homes) + len(passing)), dtype=np.int64)
         for column, home in enumerate(homes):
             for slot, count in home.slots.items():
                 slices[slots[slot], column] = count
-        for column, (slot, other) in enumerate(passed, len(homes)):
-            slices[slots[slot], column], slices[slots[other], column] = -1, 1
+        for column, slot in enumerate(passing, len(homes)):
+            slices[slots[slot], column], slices[slots[slot.common], column] = -1, 1
         gpus = [len(group.gpu_ids) for group in problem.groups]
         most = slices.max(axis=1, initial=0) * np.array([gpus[slot.group] for slot in slots], dtype=np.int64)
         # Passing is a layout of a group without an end.
-        group_of = [*(home.layout[0] for home in homes), *(len(gpus) for _ in passed)]
+        group_of = [*(home.layout[0] for home in homes), *(len(gpus) for _ in passing)]
         capacity = FleetCapacity(
             tuple((slot.group, slot.profile) for slot in slots),
             tuple((group, column) for column, group in enumerate(group_of)),
@@ -162,9 +165,8 @@ class _HomeProgram:
         uses = [
             (row, problem.choices[number], slot) for slot, row in slots.items() for number in self._uses(slot)
         ]
-        shares = share_pools(
-            problem, capacity, [(row, choice, use) for use, (row, choice, _) in enumerate(uses)], deadline
-        )
+        numbered = [(row, choice, use) for use, (row, choice, _) in enumerate(uses)]
+        shares = share_pools(problem, capacity, numbered, deadline, rounded=len(homes))
         if shares is None:
             return None
         parts: dict[_Slot, list[tuple[Choice, float]]] = defaultdict(list)
