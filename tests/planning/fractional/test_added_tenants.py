@@ -21,7 +21,7 @@ from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignmen
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.patterns.colocated import hard_sets
-from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import Colocation, Objective, PlanRequest, PlanStatistics, Point
 
@@ -153,51 +153,51 @@ def test_homes_keep_pairs_together_at_little_loss(limits: bool, seed: int):
         assert max(levels) > 0.96 * shares.bound
 
 
-def test_a_model_that_would_lose_too_much_with_a_gpu_is_spread():
-    """Both slices of a on one GPU, both of b on the other: equal slices change places, and each keeps half."""
+def surviving(*minima_rps: float | None) -> tuple[Problem, Choice, Choice]:
+    """Models a and b with these minima on two GPUs, of which either may be lost; and a point of each."""
     request = three((3.0, 3.0, 3.0), objective=Objective("max_min", survives=1))
-    fleet = (replace(request.gpus[0], count=2),)
-    models = tuple(replace(spec, min_throughput_rps=6.0) for spec in request.models[:2])
-    request = replace(request, gpus=fleet, models=models)
+    models = tuple(
+        replace(spec, min_throughput_rps=least)
+        for spec, least in zip(request.models, minima_rps, strict=False)
+    )
+    request = replace(request, gpus=(replace(request.gpus[0], count=2),), models=models)
     free = build_problem(replace(request, objective=Objective("max_min")))
-    problem = replace(free, request=request)
+    a, b = (next(c for c in free.choices if c.model == model) for model in range(2))
+    return replace(free, request=request), a, b
+
+
+def halves(problem: Problem, *tenants: list[tuple[Choice, float]]) -> Assignment:
+    """Slices with these tenants, two of the first GPU and the rest of the second."""
     first, last = problem.groups[0].gpu_ids
-    a, b = (next(c for c in problem.choices if c.model == model) for model in range(2))
     slices = [
-        AssignedSlice(gpu, 0, "2g.12gb", [(c, 1.0)]) for gpu, c in ((first, a), (last, b)) for _ in "12"
+        AssignedSlice(gpu, 0, "2g.12gb", of)
+        for gpu, of in zip((first, first, last, last), tenants, strict=False)
     ]
     layouts = dict.fromkeys((first, last), ("2g.12gb", "2g.12gb"))
-    assignment = Assignment(slices, layouts, dict.fromkeys((first, last), (0, 0)))
-    survivor = made_to_survive(problem, assignment, {})
-    assert level(problem, survivor) == pytest.approx(20.0)
-    for slice_ in assignment.slices:
-        slice_.tenants = [(a, 1.0)] if slice_.gpu_id == first else [(b, 1.0)]
+    return Assignment(slices, layouts, dict.fromkeys((first, last), (0, 0)))
+
+
+def test_a_model_that_would_lose_too_much_with_a_gpu_is_spread():
+    """Both slices of a on one GPU, both of b on the other: equal slices change places, and each keeps half."""
+    problem, a, b = surviving(6.0, 6.0)
+    apart = halves(problem, [(a, 1.0)], [(a, 1.0)], [(b, 1.0)], [(b, 1.0)])
+    assert level(problem, made_to_survive(problem, apart, {})) == pytest.approx(20.0)
+
+
+def test_what_a_gpu_may_have_of_a_model_follows_from_its_minimum():
+    problem, a, b = surviving(15.0, 15.0)
+    apart = halves(problem, [(a, 1.0)], [(a, 1.0)], [(b, 1.0)], [(b, 1.0)])
     most_rps: dict[int, float] = {}
-    spread = replace(request, models=tuple(replace(spec, min_throughput_rps=15.0) for spec in models))
-    assert made_to_survive(replace(problem, request=spread), assignment, most_rps) is None
+    assert made_to_survive(problem, apart, most_rps) is None
     assert most_rps == {0: 5.0, 1: 5.0}
 
 
 def test_shares_shift_until_a_model_keeps_its_minimum_without_any_gpu():
     """a has 10 requests/s on one GPU and 1 on the other, and must keep 8 without either."""
-    request = three((3.0, 3.0, 3.0), objective=Objective("max_min", survives=1))
-    fleet = (replace(request.gpus[0], count=2),)
-    models = (replace(request.models[0], min_throughput_rps=8.0), request.models[1])
-    request = replace(request, gpus=fleet, models=models)
-    free = build_problem(replace(request, objective=Objective("max_min")))
-    problem = replace(free, request=request)
-    first, last = problem.groups[0].gpu_ids
-    a, b = (next(c for c in problem.choices if c.model == model) for model in range(2))
-    slices = [
-        AssignedSlice(first, 0, "2g.12gb", [(a, 1.0)]),
-        AssignedSlice(first, 0, "2g.12gb", [(b, 1.0)]),
-        AssignedSlice(last, 0, "2g.12gb", [(a, 0.1), (b, 0.9)]),
-    ]
-    layouts = dict.fromkeys((first, last), ("2g.12gb", "2g.12gb"))
-    assignment = Assignment(slices, layouts, dict.fromkeys((first, last), (0, 0)))
-    survivor = made_to_survive(problem, assignment, {})
+    problem, a, b = surviving(8.0, None)
+    uneven = halves(problem, [(a, 1.0)], [(b, 1.0)], [(a, 0.1), (b, 0.9)])
     # Of the shared slice a has four fifths, b the rest and its own.
-    assert level(problem, survivor) == pytest.approx(12.0, rel=1e-4)
+    assert level(problem, made_to_survive(problem, uneven, {})) == pytest.approx(12.0, rel=1e-4)
 
 
 def test_homes_of_many_sets_leave_no_model_without_a_slice():

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from torchsplit_core.planning.fractional.added_tenants.slice_classes import presence_shares
 from torchsplit_core.planning.fractional.diving import assign_patterns
 from torchsplit_core.planning.fractional.packing import equalise_shares
 from torchsplit_core.planning.fractional.slice_contents import (
@@ -34,7 +35,6 @@ from torchsplit_core.planning.fractional.slice_contents import (
     is_countable,
     list_options,
     list_points,
-    presence_parts,
 )
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.patterns.colocated import hard_sets
@@ -105,12 +105,8 @@ def improve_colocated(
     best = search.run(start, deadline)
     if best is start:
         return None
-    present = presence_parts(problem)
-    return equalise_shares(
-        problem,
-        assign_patterns(problem, best.layouts, best.patterns),
-        lambda place, choice: present.get(choice.case, 0.0),
-    )
+    assignment = assign_patterns(problem, best.layouts, best.patterns)
+    return equalise_shares(problem, assignment, presence_shares(problem))
 
 
 class _Search:

@@ -11,6 +11,7 @@ from torchsplit_core.planning.fractional.added_tenants.owners import (
     ADDED_SHARE,
     RESTS,
     as_fractional,
+    cases_of,
     own_slices,
     second_tenant_models,
 )
@@ -73,14 +74,12 @@ def initial_plan(
         )
         return not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S)
 
-    until = partial_deadline(deadline, ADDED_SHARE)
+    until, cases = partial_deadline(deadline, ADDED_SHARE), {choice.case for choice, _ in amounts}
     for rest in RESTS:
         if not is_open() or time.perf_counter() > until:
             break
         with watch.searching():
-            owned = own_slices(problem, shares, rest)
-            cases = {choice.case for choice, _ in amounts}
-            added = add_tenants(problem, owned, cases, until)
+            added = add_tenants(problem, own_slices(problem, shares, rest), cases, until)
         add("added_value", added)
     if is_open():
         until = partial_deadline(deadline, 0.5)
@@ -151,6 +150,5 @@ def _with_second_tenants(
                 fractional = as_fractional(problem, assignment)
                 added = None
                 if fractional is not None:
-                    cases = {choice.case for slice_ in fractional.slices for choice, _ in slice_.tenants}
-                    added = add_tenants(problem, fractional, cases, deadline)
+                    added = add_tenants(problem, fractional, cases_of(fractional), deadline)
             yield added

@@ -96,19 +96,7 @@ def equalise_shares(
         program = ShareProgram(demand, owners, shares, np.ones(len(assignment.slices)))
     except OutOfScale:
         return None
-    for model in surviving:
-        least_rps = problem.request.models[model].min_throughput_rps or 0.0
-        by_stage: dict[tuple[int, int], list[int]] = {}
-        for column, (_, choice) in enumerate(tenancies):
-            if choice.model == model:
-                by_stage.setdefault((choice.case, choice.stage), []).append(column)
-        for columns in by_stage.values():
-            gpu_of = {column: assignment.slices[tenancies[column][0]].gpu_id for column in columns}
-            for lost in dict.fromkeys(gpu_of.values()):
-                # Slightly more, since the program keeps rows to its tolerance only.
-                program.require(
-                    [column for column in columns if gpu_of[column] != lost], least_rps * (1 + TOLERANCE)
-                )
+    _require_minima_without_gpus(problem, program, assignment, tenancies, surviving)
     if program.raise_levels() is None:
         return None
     for slice_ in assignment.slices:
@@ -122,6 +110,27 @@ def equalise_shares(
         if total > 1:
             slice_.tenants = [(choice, part / total) for choice, part in slice_.tenants]
     return assignment
+
+
+def _require_minima_without_gpus(
+    problem: Problem,
+    program: ShareProgram,
+    assignment: Assignment,
+    tenancies: Sequence[tuple[int, Choice]],
+    models: Collection[int],
+) -> None:
+    """Have the shares of these models, one for each tenancy (slice, choice), meet their minima without any one GPU."""
+    by_stage: dict[tuple[int, int], list[int]] = {}
+    for column, (_, choice) in enumerate(tenancies):
+        if choice.model in models:
+            by_stage.setdefault((choice.case, choice.stage), []).append(column)
+    for columns in by_stage.values():
+        least_rps = problem.request.models[tenancies[columns[0]][1].model].min_throughput_rps or 0.0
+        gpu_of = {column: assignment.slices[tenancies[column][0]].gpu_id for column in columns}
+        for lost in dict.fromkeys(gpu_of.values()):
+            others = [column for column in columns if gpu_of[column] != lost]
+            # Slightly more, since the program keeps rows to its tolerance only.
+            program.require(others, least_rps * (1 + TOLERANCE))
 
 
 def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[int, float]:

@@ -212,11 +212,10 @@ def plan_fractional(
             if planned.outcome is not None:
                 free_bound = first_bound(planned.outcome.objective)
             if by_contents and whole.assignment is not None and free_bound is not None:
-                start = ColocatedShares(whole.problem, whole.assignment)
                 colocated["contents"] = _change_colocated(
                     problem,
                     build_planned_gpus(problem.request, whole.assignment),
-                    first_level(start),
+                    first_level(ColocatedShares(whole.problem, whole.assignment)),
                     free_bound,
                     partial_deadline(deadline, CONTENT_SHARE),
                     watch,
@@ -368,7 +367,7 @@ class _SearchSteps:
             late = time.perf_counter() > self.deadline + OVERTIME_S
             if self.plans and (late or self._best().status == "optimal"):
                 return self._result()
-            if self.first_only and self._reachesfirst_level():
+            if self.first_only and self._reaches_first_level():
                 return None
             step()
         if not covers(self.formulation.problem):
@@ -440,7 +439,7 @@ class _SearchSteps:
             return
         self.add_plan("packed", problem, assignment, LevelsResult())
 
-    def _reachesfirst_level(self) -> bool:
+    def _reaches_first_level(self) -> bool:
         """Whether the best plan so far reaches the first level of pooled shares."""
         if not self.plans or self.pooled_bound is None:
             return False

@@ -138,7 +138,7 @@ def _solve_shares(
         return None
     if rising.any() and not rounded:
         bound = min(bound, -float(program.highs.getInfo().mip_dual_bound))
-    case_rates = np.array(program.highs.getSolution().col_value[program.case_at : program.t])
+    case_rates = program.values()[program.case_at : program.t]
     layouts = _fix_layouts(program)
     _fix_cases(program, case_rates)
     if program.raise_levels(stop_at_price=rounded > 0) is None:
@@ -207,7 +207,7 @@ def _round_near(program: ShareProgram, columns: int) -> None:
 
 
 def _fix_layouts(program: ShareProgram) -> list[int]:
-    values = np.array(program.highs.getSolution().col_value)
+    values = program.values()
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
     counts = np.rint(values[layouts])
     set_integrality(program.highs, layouts, False)

@@ -161,7 +161,7 @@ class ShareProgram:
 
     def amounts(self) -> Vector:
         """The shares of the last solution."""
-        return np.array(self.highs.getSolution().col_value[: len(self.shares)])
+        return self.values()[: len(self.shares)]
 
     def prices(self) -> Vector:
         """The cost to the others of raising each rising model's level by 1."""
@@ -185,9 +185,11 @@ class ShareProgram:
         rates = np.array([self.shares[number].rate_rps / unit for number in shares])
         self.highs.addRow(least_rps / unit, INF, len(shares), np.array(shares, dtype=np.int32), rates)
 
-    def resize_pool(self, pool: int, slots: float) -> None:
-        """Let a pool (its row) have so many slices."""
-        self.highs.changeRowBounds(pool, -INF, slots)
+    def drop_pool(self, pool: int, shares: Sequence[int]) -> None:
+        """Leave a pool (its row) without slices, and these shares, all that it has, at 0."""
+        self.highs.changeRowBounds(pool, -INF, 0.0)
+        for column in shares:
+            self.highs.changeColBounds(column, 0.0, 0.0)
 
     def add_pool(self, slots: float, shares: Sequence[Share]) -> tuple[int, list[int]]:
         """Add a pool; its row and the columns of its shares, which start from the last solution."""

@@ -13,6 +13,7 @@ from torchsplit_core.planning.fractional.added_tenants.owners import (
     ADDED_SHARE,
     RESTS,
     as_fractional,
+    cases_of,
     own_slices,
 )
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
@@ -84,8 +85,8 @@ def share_whole(
         assignment = None if whole.assignment is None else as_fractional(problem, whole.assignment)
         if assignment is None:
             return None
-        cases = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
-        return _with_tenants(problem, assignment, cases, partial_deadline(deadline, ADDED_SHARE), {})
+        until = partial_deadline(deadline, ADDED_SHARE)
+        return _with_tenants(problem, assignment, cases_of(assignment), until, {})
 
 
 def _with_tenants(

@@ -14,7 +14,6 @@ from torchsplit_core.planning.problem.build import Choice, Problem
 MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
-
 RESTS = (1.0, 0.8, 0.5, 0.0)
 """Parts of a slice above which a model has the whole slice, where one is left: which is best differs from request to
 request."""
@@ -82,6 +81,11 @@ def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None
         for slice_ in assignment.slices
     ]
     return replace(assignment, slices=slices)
+
+
+def cases_of(assignment: Assignment) -> set[int]:
+    """The cases that have tenants."""
+    return {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
 
 
 def _choice_key(choice: Choice) -> tuple[object, ...]:

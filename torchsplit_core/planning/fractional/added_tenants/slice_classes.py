@@ -107,9 +107,7 @@ def add_tenants(
             if complete:
                 divided.append(item)
                 continue
-            program.resize_pool(item.row, 0.0)
-            for column in item.columns:
-                program.highs.changeColBounds(column, 0.0, 0.0)
+            program.drop_pool(item.row, item.columns)
             for part in _divide(item, added, still_open):
                 part.row, part.columns = program.add_pool(float(len(part.slices)), part.shares(least, caps))
                 divided.append(part)

@@ -36,7 +36,7 @@ def made_to_survive(
         planned = build_planned_models(problem, assignment)
         most_rps.update({model: planned[model].throughput_rps - minima[model] for model in further})
         short |= further
-        if equalise_shares(problem, assignment, presence_shares(problem), sorted(short)) is None:
+        if equalise_shares(problem, assignment, presence_shares(problem), short) is None:
             return None
 
 
