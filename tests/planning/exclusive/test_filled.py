@@ -15,7 +15,6 @@ from torchsplit_core.evaluation.mixes import mix
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import filled
 from torchsplit_core.planning.outcome.build import build_planned_models
-from torchsplit_core.planning.patterns import gpu_fillings
 from torchsplit_core.planning.patterns.colocated import plan_colocated
 from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.problem.build import build_problem
@@ -93,14 +92,6 @@ def test_few_fillings_are_proven_without_a_plan_of_whole_sets(monkeypatch):
     assert after_sets.bounds == pytest.approx(alone.bounds)
 
 
-def test_too_many_fillings_are_left_to_the_other_searches(monkeypatch):
-    request = request_of(1)
-    monkeypatch.setattr(gpu_fillings, "MAX_FILLINGS", 3)
-    outcome = plan(request)
-    assert not list(violations(request, outcome))
-    assert outcome.statistics.details.get("method") != "patterns, on filled GPUs"
-
-
 @repeated("seed", [1, 2, 3], kept=0)
 def test_a_plan_of_whole_sets_is_the_one_to_begin_with(seed, monkeypatch):
     """On 32 GPUs a first plan over fillings is far below."""
@@ -108,7 +99,9 @@ def test_a_plan_of_whole_sets_is_the_one_to_begin_with(seed, monkeypatch):
     sets_plan = plan_colocated(problem, time.perf_counter() + 2.0)
     assert sets_plan is not None
     before = planned_rates(sets_plan.problem, sets_plan.assignment)
-    monkeypatch.setattr(filled, "plan_colocated", lambda *given: sets_plan)
+    monkeypatch.setattr(
+        filled, "plan_colocated", lambda problem, until, *given: plan_colocated(problem, until + 2.0, *given)
+    )
     starts = []
 
     def raised(search, *given, start, **named):

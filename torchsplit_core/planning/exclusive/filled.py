@@ -9,9 +9,12 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from torchsplit_core.planning.exclusive.gpu_counts import GpuCounts
+from torchsplit_core.planning.exclusive.level_questions import raise_by_questions
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
+from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.patterns.colocated import hard_sets, plan_colocated
-from torchsplit_core.planning.patterns.feasibility import Decision, PatternPlan
+from torchsplit_core.planning.patterns.feasibility import Decision
 from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch, search_fillings
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
 from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
@@ -22,6 +25,7 @@ from torchsplit_core.planning.request.objective import (
     goal_of,
     has_penalties,
     level_count,
+    leximin_values,
     requires_resilience,
     tier_groups,
 )
@@ -31,6 +35,9 @@ from torchsplit_core.values.status import SolveStatus
 
 FEW_FILLINGS, ALONE_SHARE = 1_500, 0.15
 """Fillings that are searched alone at first, and part of the time for that."""
+
+LEVEL_DIGITS = 9
+"""Decimal places in which equal levels agree, however they were summed."""
 
 SETS_SHARE, MIN_SETS_S, FEW_GPUS = 0.3, 1.0, 16
 """Part of the time, and least seconds of it, for a plan of whole sets; GPUs up to which those are enough."""
@@ -47,79 +54,153 @@ class FilledPlan:
     proven: int = 0
 
 
+@dataclass(frozen=True)
+class RaisedPlan:
+    """A plan with its levels, bounds of them, and how many first levels are proven."""
+
+    assignment: Assignment | None = None
+    levels: tuple[float, ...] = ()
+    bounds: tuple[float, ...] = ()
+    proven: int = 0
+    infeasible: bool = False
+
+    @classmethod
+    def of(cls, raised: LevelResult, assignment: Assignment | None) -> RaisedPlan:
+        """The levels' plan, as an assignment."""
+        levels, bounds = tuple(raised.levels), tuple(raised.bounds)
+        return cls(assignment, levels, bounds, raised.proven, raised.infeasible)
+
+    @property
+    def rank(self) -> tuple[bool, list[float], int]:
+        """Higher is better: that there is one, its levels (but for rounding), what is proven."""
+        return self.assignment is not None, [round(level, LEVEL_DIGITS) for level in self.levels], self.proven
+
+
 def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> FilledPlan | None:
-    """The plan found before the deadline; None if fillings do not apply to the request, or are too many."""
+    """The plan found before the deadline; None if neither fillings nor questions apply to the request."""
     request = problem.request
     sets = hard_sets(problem.colocation_index, len(request.models)) if _applies(request) else None
     if sets is None:
         return None
     free = build_problem(replace(request, colocations=()))
     base = build_search(free, {})
-    fillings = None if base is None else search_fillings(base, sets)
-    if fillings is None:
+    if base is None:
         return None
     uncounted = replace(free, request=request, colocation_index=problem.colocation_index)
-    search = fillings.search
-    search.on_better = lambda value, plan: problem.report(
-        value, lambda: build_planned_gpus(request, fillings.assign(uncounted, plan))
-    )
-    levels = level_count(request)
-    bounds: tuple[float, ...]
-    if goal_of(request).by_cost:
-        cheapest = cheapest_plan(search, [group.cost for group in problem.groups], deadline)
-        plan, bounds, proven = cheapest.plan, (cheapest.bound,), int(cheapest.proven)
-        infeasible = cheapest.infeasible
-    else:
-        raised, set_bound = _raise(problem, free, fillings, deadline, progress)
-        plan, bounds, proven, infeasible = raised.plan, tuple(raised.bounds), raised.proven, raised.infeasible
-        if bounds and not proven:
-            bounds = (min(bounds[0], set_bound), *bounds[1:])
-    if plan is None:
-        return FilledPlan(uncounted, "infeasible" if infeasible else "timeout")
-    status: SolveStatus = "optimal" if proven == levels else "feasible"
-    return FilledPlan(uncounted, status, fillings.assign(uncounted, plan), bounds, proven)
+    fillings = search_fillings(base, sets)
+    if fillings is not None:
+        fillings.search.on_better = lambda value, plan: problem.report(
+            value, lambda: build_planned_gpus(request, fillings.assign(uncounted, plan))
+        )
+    if not goal_of(request).by_cost:
+        counts = GpuCounts(base, sets, fillings)
+        if fillings is None and not counts.are_few:
+            return None
+        return _Raising(problem, free, uncounted, fillings, counts, deadline, progress).run()
+    if fillings is None:
+        return None
+    cheapest = cheapest_plan(fillings.search, [group.cost for group in problem.groups], deadline)
+    if cheapest.plan is None:
+        return FilledPlan(uncounted, "infeasible" if cheapest.infeasible else "timeout")
+    status: SolveStatus = "optimal" if cheapest.proven else "feasible"
+    assignment = fillings.assign(uncounted, cheapest.plan)
+    return FilledPlan(uncounted, status, assignment, (cheapest.bound,), int(cheapest.proven))
 
 
-def _raise(
-    problem: Problem, free: Problem, fillings: FillingSearch, deadline: float, progress: Progress
-) -> tuple[LevelResult, float]:
-    """The levels over fillings, and a bound of the first one by whole sets (infinite without any).
+@dataclass
+class _Raising:
+    """The levels of a request, raised by one search after the other until all are proven."""
 
-    Few fillings are searched alone at first: they are often proven in less time than sets take.
-    """
-    request = problem.request
+    problem: Problem
+    free: Problem
+    uncounted: Problem
+    fillings: FillingSearch | None
+    counts: GpuCounts
+    deadline: float
+    progress: Progress
+    best: RaisedPlan = RaisedPlan()
+    bound: float = math.inf
+    """Of the first level."""
+    infeasible: bool = False
 
-    def raise_from(start: PatternPlan | None, until: float) -> LevelResult:
-        return raise_levels(
+    def run(self) -> FilledPlan:
+        """Few fillings are searched alone at first: they are often proven in less time than sets take."""
+        request = self.problem.request
+        if self.fillings is not None and len(self.fillings.fillings) <= FEW_FILLINGS:
+            self._raise_fillings(self.fillings, partial_deadline(self.deadline, ALONE_SHARE))
+        levels = level_count(request)
+        for step in (self._plan_sets, self._ask, self._raise_last):
+            if self.best.proven < levels and not self.infeasible:
+                step()
+        if self.best.assignment is None:
+            return FilledPlan(self.uncounted, "infeasible" if self.infeasible else "timeout")
+        bounds = self.best.bounds
+        if not self.best.proven and self.bound < math.inf:
+            bounds = (max(self.bound, self.best.levels[0]), *bounds[1:])
+        status: SolveStatus = "optimal" if self.best.proven == levels else "feasible"
+        return FilledPlan(self.uncounted, status, self.best.assignment, bounds, self.best.proven)
+
+    def _take(self, plan: RaisedPlan) -> None:
+        self.infeasible |= plan.infeasible
+        if plan.bounds:
+            self.bound = min(self.bound, plan.bounds[0])
+        if plan.rank > self.best.rank:
+            self.best = plan
+
+    def _plan_sets(self) -> None:
+        request = self.problem.request
+        until = min(self.deadline, time.perf_counter() + MIN_SETS_S)
+        if len(list_gpus(request.gpus)) > FEW_GPUS:
+            until = max(until, partial_deadline(self.deadline, SETS_SHARE))
+        planned = plan_colocated(self.problem, until, self.progress, self.free)
+        if planned is None:
+            return
+        self.bound = min(self.bound, planned.bounds[0])
+        rates = [model.throughput_rps for model in build_planned_models(planned.problem, planned.assignment)]
+        self._take(RaisedPlan(planned.assignment, tuple(leximin_values(request, rates))))
+
+    def _ask(self) -> None:
+        if not self.counts.are_few:
+            return
+        request = self.problem.request
+        start = None if self.best.assignment is None else self.counts.plan_of(self.free, self.best.assignment)
+        raised = raise_by_questions(
+            self.counts,
+            tier_groups(request.models),
+            level_count(request),
+            start,
+            self.bound,
+            self.deadline,
+            lambda value, plan: self.problem.report(
+                value, lambda: build_planned_gpus(request, self.counts.assign(self.uncounted, plan))
+            ),
+        )
+        assignment = None
+        if raised.gpu_plan is not None:
+            assignment = self.counts.assign(self.uncounted, raised.gpu_plan)
+        self._take(RaisedPlan.of(raised, assignment))
+
+    def _raise_last(self) -> None:
+        if self.fillings is not None:
+            self._raise_fillings(self.fillings, self.deadline)
+
+    def _raise_fillings(self, fillings: FillingSearch, until: float) -> None:
+        """The levels over fillings, from the best plan on."""
+        request = self.problem.request
+        start = (
+            None if self.best.assignment is None else fillings.plan_of(self.uncounted, self.best.assignment)
+        )
+        raised = raise_levels(
             fillings.search,
             tier_groups(request.models),
             level_count(request),
             until,
-            lambda part: progress(part, "Raising the worst-served models"),
+            lambda part: self.progress(part, "Raising the worst-served models"),
             start=None if start is None else Decision("found", start),
+            known=self.best.bounds[: self.best.proven],
         )
-
-    alone = None
-    if len(fillings.fillings) <= FEW_FILLINGS:
-        alone = raise_from(None, partial_deadline(deadline, ALONE_SHARE))
-        if alone.infeasible or alone.proven == level_count(request):
-            return alone, math.inf
-    until = min(deadline, time.perf_counter() + MIN_SETS_S)
-    if len(list_gpus(request.gpus)) > FEW_GPUS:
-        until = max(until, partial_deadline(deadline, SETS_SHARE))
-    sets_plan = plan_colocated(problem, until, progress, free)
-    start = None if sets_plan is None else fillings.plan_of(sets_plan.problem, sets_plan.assignment)
-    units = fillings.search.demand.units
-    known = [plan for plan in (start, alone.plan if alone else None) if plan is not None]
-    best = max(
-        known,
-        key=lambda plan: min(p.rate / u for p, u in zip(plan.patterns, units, strict=True)),
-        default=None,
-    )
-    raised = raise_from(best, deadline)
-    if alone is not None and (alone.levels, alone.proven) > (raised.levels, raised.proven):
-        raised = alone
-    return raised, math.inf if sets_plan is None else sets_plan.bounds[0]
+        assignment = None if raised.plan is None else fillings.assign(self.uncounted, raised.plan)
+        self._take(RaisedPlan.of(raised, assignment))
 
 
 def _applies(request: PlanRequest) -> bool:

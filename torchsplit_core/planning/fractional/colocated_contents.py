@@ -7,10 +7,11 @@ GPU is open, and any of some sets of models may stand there, or it keeps its lay
 |---|---|
 | together[g,k] | a[g,k] ≤ Σ_{s∈g with m} n[s] for every member m of set k |
 | absent[g,k] | Σ_{s∈g with m} n[s] ≤ X·a[g,k] |
-| rest[m] | q[m] ≤ level(m), q[m] ≤ RISE · the level of the known plan |
+| reach[m] | Σ of what m has / need(m) + short[m] ≥ 1 |
 
-a[g,k] is 1 where the GPU keeps the set. The objective is t + REST_WEIGHT · mean q: what raises all but the worst-served
-model is kept, too, since the next program may need it.
+a[g,k] is 1 where the GPU keeps the set. A level somewhat above that of the best plan is asked, of which a content that
+gives more counts no more, and Σ short is minimised: a plan that lacks less is where the next program begins, whether it
+is better yet or not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import presence_shares
 from torchsplit_core.planning.fractional.diving import assign_patterns
@@ -47,17 +48,18 @@ from torchsplit_core.values import PlannedGpu
 STEP_S = 0.4
 """Most seconds of a program: more of them beat longer ones (S3 with five pairs)."""
 
-REST_WEIGHT, RISE = 0.3, 1.15
+STEP, HIGHER, MOST_HIGHER = 0.01, 0.1, 0.05
+"""How far above the best plan a level is asked: part of the distance to the bound, within these parts of the level."""
 
 FREE_MODELS, NEARBY, RANDOM = (2, 3), 1, 3
 """Models with other options: so many with random ones, so many with the next ones on either side."""
 
 MAX_GPUS = 16
 
-MAX_FAILURES = 80
+MAX_FAILURES = 150
 """Programs in a row without a better plan after which the search ends."""
 
-RELATIVE_GAP, LEAST_GAIN = 1e-3, 1e-6
+LEAST_GAIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -127,15 +129,19 @@ class _Search:
 
     def run(self, best: ContentPlan, deadline: float) -> ContentPlan:
         """The best plan found by the deadline; `best` itself without a better one."""
-        start, failures, turn = best, 0, 0
+        failures, turn = 0, 0
+        plan, least = best, INF
         while failures < MAX_FAILURES and time.perf_counter() < deadline:
             if best.level >= self.bound * (1 - TOLERANCE):
                 break
-            rooms = self._rooms(best, turn)
+            rooms = self._rooms(plan, turn)
             opened = frozenset[int]().union(*(room.models for room in rooms if room.standing is None))
-            options = self._options(best, turn, opened)
+            options = self._options(plan, turn, opened)
+            wanted = best.level + HIGHER * (self.bound - best.level)
+            if best.level > 0:
+                wanted = min(max(wanted, best.level * (1 + STEP)), best.level * (1 + MOST_HIGHER))
             program = _ColocatedProgram(
-                self.problem, self.points, options, LEVEL_SCALE / self.bound, self.sets, rooms, best
+                self.problem, self.points, options, min(wanted, self.bound), self.sets, rooms, plan
             )
             turn += 1
             failures += 1
@@ -143,19 +149,20 @@ class _Search:
                 continue
             seconds = min(STEP_S, deadline - time.perf_counter())
             try:
-                solution = program.rows.solve(
-                    seconds, start=program.values_of(best), relative_gap=RELATIVE_GAP
-                )
+                solution = program.rows.solve(seconds, start=program.values_of(plan))
             except ProgramRejected:
                 continue
             if not len(solution.values):
                 continue
-            plan = program.read(solution.values.tolist())
-            if plan.level > best.level * (1 + LEAST_GAIN):
-                failures = 0
-            # What is no better at the first level may be so at others.
-            best = replace(plan, level=max(plan.level, best.level))
-        return best if best.level > start.level * (1 + LEAST_GAIN) else start
+            values = solution.values.tolist()
+            other, lacking = program.read(values), program.lacking(values)
+            if other.level > best.level * (1 + LEAST_GAIN):
+                best = plan = other
+                failures, least = 0, INF
+            elif lacking <= least:
+                failures = 0 if lacking < least * (1 - STEP) else failures
+                plan, least = other, lacking
+        return best
 
     def _options(self, best: ContentPlan, turn: int, opened: frozenset[int]) -> dict[int, list[float]]:
         """The least shares of the best plan, and others for a few of the models on open GPUs."""
@@ -215,14 +222,14 @@ def _models_by_gpu(problem: Problem, plan: ContentPlan) -> list[frozenset[int]]:
 
 
 class _ColocatedProgram(ContentProgram):
-    """The program for some options of each case and what may stand on each GPU."""
+    """The program for some options of each case and what may stand on each GPU, which asks for a `wanted` level."""
 
     def __init__(
         self,
         problem: Problem,
         points: Points,
         options: Mapping[int, list[float]],
-        scale: float,
+        wanted: float,
         sets: Sequence[frozenset[int]],
         rooms: Sequence[_Room],
         best: ContentPlan,
@@ -236,7 +243,7 @@ class _ColocatedProgram(ContentProgram):
             }
             for pool, by_case in points.items()
         }
-        super().__init__(problem, allowed, options, scale)
+        super().__init__(problem, allowed, options, LEVEL_SCALE / wanted)
         if len(self.contents) > MAX_CONTENTS:
             return
         for (group, layout), column in self.layouts.items():
@@ -244,8 +251,6 @@ class _ColocatedProgram(ContentProgram):
                 self.rows.upper[column] = 0.0
         self.present: dict[tuple[int, int], int] = {}
         self._add_presence()
-        self.require(best.level * (1 - LEAST_GAIN / 10))
-        self._add_rest(RISE * best.level * scale or LEVEL_SCALE)
 
     def values_of(self, plan: ContentPlan) -> dict[int, float]:
         values = super().values_of(plan)
@@ -287,10 +292,32 @@ class _ColocatedProgram(ContentProgram):
                     self.rows.add_row(0.0, INF, [*columns, self.present[g, k]], [*ones, -1.0])
                     self.rows.add_row(-INF, 0.0, [*columns, self.present[g, k]], [*ones, -most])
 
-    def _add_rest(self, most: float) -> None:
+    def _add_models(self) -> None:
+        self.short: dict[int, int] = {}
         for case, terms in self.rates.items():
-            unit = unit_rps(self.problem.request.models[self.problem.cases[case].model]) / self.scale
-            column = self.rows.add_columns([-REST_WEIGHT / len(self.rates)], [most])
-            self.rows.continuous.add(column)
-            columns, rates = [use for use, _ in terms], [rate / unit for _, rate in terms]
-            self.rows.add_row(0.0, INF, [*columns, column], [*rates, -1.0])
+            spec = self.problem.request.models[self.problem.cases[case].model]
+            unit = unit_rps(spec) / self.scale
+            need = LEVEL_SCALE
+            if spec.cap_at_demand:
+                need = min(need, spec.demand_rps / unit)
+            self.short[case] = self.rows.add_columns([1.0], [need])
+            self.rows.continuous.add(self.short[case])
+            columns, rates = [column for column, _ in terms], [rate / unit for _, rate in terms]
+            counted = [
+                min(rate, need) if column in self.contents else rate
+                for (column, _), rate in zip(terms, rates, strict=True)
+            ]
+            self.rows.add_row(need, INF, [*columns, self.short[case]], [*counted, 1.0])
+            if spec.min_throughput_rps:
+                self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
+
+    def lacking(self, values: Sequence[float]) -> float:
+        """What the models lack together."""
+        return sum(values[column] for column in self.short.values())
+
+    def _level(self, values: Sequence[float]) -> float:
+        return min(
+            sum(values[column] * rate for column, rate in terms)
+            / unit_rps(self.problem.request.models[self.problem.cases[case].model])
+            for case, terms in self.rates.items()
+        )

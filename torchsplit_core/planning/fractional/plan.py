@@ -122,6 +122,9 @@ SMALL_FLEET = 16
 """GPUs up to which levels after the first are relaxed once a plan reaches that one, and hard co-locations are restored
 on the layouts of a plan without them."""
 
+MAX_PROVEN_TENANCIES = 500
+"""Tenancies up to which the exact program mostly proves a plan with hard co-locations; above, contents come first."""
+
 CONTENT_SHARE = 0.9
 """Part of the remaining time for changing what stands together on slices."""
 
@@ -131,8 +134,11 @@ EXACT_SHARE = 0.7
 WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
 """Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
 
-LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
-"""The same where whole slices are followed by contents GPU by GPU; the first also where levels are decided."""
+LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.3, 0.25
+"""The same where whole slices are followed by contents GPU by GPU."""
+
+DECIDED_WHOLE_SHARE = 0.15
+"""Part of the remaining time for whole slices where levels are decided after them."""
 
 MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
 """The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
@@ -185,8 +191,8 @@ def plan_fractional(
     free_bound, whole, free_shares = None, None, None
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
-    if tied and tenancy_count(problem) > MAX_EXACT_TENANCIES:
-        by_contents = covers(problem)
+    by_contents = small and hard and covers(problem)
+    if tied and tenancy_count(problem) > (MAX_PROVEN_TENANCIES if by_contents else MAX_EXACT_TENANCIES):
         if not small and goal_of(problem.request).fair:
             free_shares, colocated["together"] = bring_together(problem, deadline, watch)
             if free_shares is not None and free_shares.level == 0:
@@ -514,7 +520,7 @@ class _SearchSteps:
     def plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         if self.whole is None:
-            until = partial_deadline(self.deadline, LESS_WHOLE_SHARE if self._few_fleets() else 0.35)
+            until = partial_deadline(self.deadline, DECIDED_WHOLE_SHARE if self._few_fleets() else 0.35)
             self.whole = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
             self.watch.searched_s += self.whole.levels.seconds
         if self.whole.assignment is None or "exclusive_value" in self.details:

@@ -378,8 +378,13 @@ class ContentProgram:
                 pattern = tuple((tenant.choice, share) for tenant, share in zip(content, shares, strict=True))
                 patterns[PlacedPattern(pool, pattern)] = count
         layouts = {key: round(values[column]) for key, column in self.layouts.items()}
-        level = values[self.level] / self.scale
-        return ContentPlan(level, {key: n for key, n in layouts.items() if n}, contents, least, patterns)
+        return ContentPlan(
+            self._level(values), {key: n for key, n in layouts.items() if n}, contents, least, patterns
+        )
+
+    def _level(self, values: Sequence[float]) -> float:
+        """The level of the worst-served model."""
+        return values[self.level] / self.scale
 
     def _add_pool(self, pool: Pool) -> None:
         group = self.problem.groups[pool[0]]
@@ -436,7 +441,8 @@ class ContentProgram:
     ) -> Iterator[tuple[ContentTenant, ...]]:
         """Sets of tenants of different models that fit on a slice together, none with room for a better point."""
         size = self.problem.slice_memory_gib(*pool) * (1 + TOLERANCE)
-        most = self.problem.request.max_tenants_per_slice or len(self.options)
+        request = self.problem.request
+        most = 1 if request.sharing == "exclusive" else request.max_tenants_per_slice or len(self.options)
         beside = [self._shareable(alike) for alike in tenants]
         stack: list[tuple[int, tuple[Sequence[ContentTenant], ...]]] = [(0, ())]
         while stack:

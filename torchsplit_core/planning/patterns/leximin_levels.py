@@ -134,11 +134,12 @@ def raise_levels(
     expected: float = 0.0,
     least_share: float = 0.5,
     start: Decision | None = None,
+    known: Sequence[float] = (),
 ) -> LevelResult:
     """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up.
 
-    A first plan is sought somewhat below `expected`, if that is above 0; `start` has a plan to begin with. Each level
-    may take `least_share` of the remaining time.
+    A first plan is sought somewhat below `expected`, if that is above 0; `start` has a plan to begin with, whose
+    first levels are `known` to be proven. Each level may take `least_share` of the remaining time.
     """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
@@ -163,11 +164,14 @@ def raise_levels(
             break
         # The first levels get more of the remaining time: they matter most.
         part = max(least_share, 0.0 if k else FIRST_SHARE, 1.0 / (count - k))
-        bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
+        if k < len(known):
+            bound = known[k]
+        else:
+            bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
         level_result.bounds.append(max(bound, level_result.levels[k]))
         if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
             level_result.proven = k + 1
-    _bound_open_level(search, level_result, ceilings, deadline)
+    bound_open_level(search, level_result, ceilings, deadline)
     return level_result
 
 
@@ -188,7 +192,7 @@ def _first_plan(
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
 
 
-def _bound_open_level(
+def bound_open_level(
     search: PatternSearch, level_result: LevelResult, ceilings: list[float], deadline: float
 ) -> None:
     """A bound of the first unproven level, if time ran out before the search had one."""
@@ -235,7 +239,7 @@ def _raise_level(
     if level_result.levels[k] <= 0 < ceiling:
         # Any level above 0 is at least this: one test settles it.
         least = min(search.least_level(), ceiling)
-        decision = search.decide(_level_problem(level_result, k, least), deadline, prove=True)
+        decision = search.decide(level_problem(level_result, k, least), deadline, prove=True)
         if decision.verdict != "found":
             return 0.0 if decision.verdict == "none" else ceiling
         _accept_plan(search, level_result, decision, k)
@@ -263,7 +267,7 @@ def _raise_level(
         quick = unreached > low * (1 + PROOF_WIDTH)
         if not quick:
             trial = low * (1 + PROOF_STEP)
-        problem = _level_problem(level_result, k, trial)
+        problem = level_problem(level_result, k, trial)
         decision = (
             seek_plan(search, problem, deadline) if quick else search.decide(problem, deadline, prove=True)
         )
@@ -312,7 +316,7 @@ def _approach(
         step = near.next_step(1 - level_result.levels[k] / reach)
         if step is None:
             return
-        problem = _level_problem(level_result, k, reach * (1 - step))
+        problem = level_problem(level_result, k, reach * (1 - step))
         # A first plan is sought among known patterns, which are at hand.
         most = LISTED[number % len(LISTED)] if plans > 1 else 0
         decision = seek_plan(search, problem, deadline, most)
@@ -337,7 +341,7 @@ def _lower_bound(
     step: float | None = PRICE_STEP
     while high > reach * (1 + width) and time.perf_counter() < deadline:
         trial = (reach + high) / 2 if step is None else max(reach, high * (1 - step))
-        zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
+        zeta = search.fleet_share(level_problem(level_result, k, trial), deadline)
         if zeta is None:
             high, step = trial, None if step is None else 2 * step
         elif zeta != zeta:
@@ -364,7 +368,7 @@ def _price_bound(
         trial = low * (1 + step) if high == ceiling else (low + high) / 2
         if trial >= ceiling or high <= low * (1 + PROOF_WIDTH):
             break
-        zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
+        zeta = search.fleet_share(level_problem(level_result, k, trial), deadline)
         if zeta is None:
             high = trial
         elif zeta != zeta:
@@ -376,7 +380,7 @@ def _price_bound(
     return high
 
 
-def _level_problem(level_result: LevelResult, k: int, trial: float) -> FeasibilityProblem:
+def level_problem(level_result: LevelResult, k: int, trial: float) -> FeasibilityProblem:
     """Levels 0 … k − 1 kept, and level k at `trial`, with as many models of its tier group below as earlier levels."""
     thresholds: list[tuple[float, int, tuple[int, ...]]] = []
     first = 0

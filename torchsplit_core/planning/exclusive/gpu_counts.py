@@ -1,0 +1,209 @@
+"""Whole slices counted GPU by GPU: plans on them, the levels they reach, and who may have their idle slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.planning.outcome.assignment import Assignment, ColocatedGpus, assign_instances
+from torchsplit_core.planning.patterns.capacity import Vector
+from torchsplit_core.planning.patterns.feasibility import PatternSearch
+from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch
+from torchsplit_core.planning.problem.build import Choice, Problem
+
+MAX_GPUS, MAX_COUNTS = 16, 1_500
+"""GPUs, and instances that are counted, up to which a program counts GPU by GPU."""
+
+ROUNDING = 1e-9
+"""Relative part of a rate, level, cost or worth that is rounding."""
+
+Instance = tuple[int, int, int, int, int]
+"""GPU, model, its option, the stage, and the pool of the slice (all indices)."""
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """By GPU its layout column; instances by GPU, model, option, stage and pool."""
+
+    columns: tuple[int, ...]
+    instances: Mapping[Instance, int]
+
+
+class GpuCounts:
+    """The fleet of a search without co-locations GPU by GPU, for plans with co-located sets of models.
+
+    Slices are priced by the search over `fillings`, if given.
+    """
+
+    def __init__(
+        self, base: PatternSearch, sets: Sequence[tuple[int, ...]], fillings: FillingSearch | None = None
+    ) -> None:
+        self.base, self.sets = base, sets
+        self.priced = base if fillings is None else fillings.search
+        # To fillings each co-located model has pools of its own.
+        members = () if fillings is None else fillings.members
+        width = len(base.capacity.pools)
+        self.pools_at = {model: (number + 1) * width for number, model in enumerate(members)}
+        capacity = base.capacity
+        self.gpus: list[int] = np.repeat(np.arange(len(capacity.gpus)), capacity.gpus).tolist()
+        self.columns = [
+            np.flatnonzero(capacity.group_of == group).tolist() for group in range(len(capacity.gpus))
+        ]
+        self.set_of = {model: number for number, models in enumerate(sets) for model in models}
+        offers: list[list[tuple[Instance, float, int]]] = [[] for _ in capacity.gpus]
+        most = capacity.slices.max(axis=1).tolist()
+        for model, ways in enumerate(base.options):
+            for number, option in enumerate(ways.options):
+                for stage, offer in enumerate(option.stages):
+                    for pool in np.flatnonzero(offer.rates > 0).tolist():
+                        key = (0, model, number, stage, pool)
+                        offers[capacity.pools[pool][0]].append((key, float(offer.rates[pool]), most[pool]))
+        self.offers: list[tuple[Instance, float, int]] = [
+            ((gpu, *key[1:]), rate, count)
+            for gpu, group in enumerate(self.gpus)
+            for key, rate, count in offers[group]
+        ]
+
+    @property
+    def are_few(self) -> bool:
+        """Whether programs may count GPU by GPU, none of them taken together."""
+        few = len(self.gpus) <= MAX_GPUS and len(self.offers) <= MAX_COUNTS
+        return few and not len(self.base.capacity.at_most)
+
+    def price(self, instance: Instance) -> float:
+        """Of its slice at the last prices."""
+        _, model, _, _, pool = instance
+        return float(self.priced.prices[self.pools_at.get(model, 0) + pool])
+
+    def model_levels(self, plan: GpuPlan) -> list[float]:
+        """The level of every model."""
+        demand = self.base.demand
+        levels: list[float] = np.minimum(self._rates(plan) / demand.units, demand.caps).tolist()
+        return levels
+
+    def keeps_minima(self, plan: GpuPlan) -> bool:
+        """Whether every model has its minimum."""
+        return bool((self._rates(plan) >= self.base.demand.minima * (1 - ROUNDING)).all())
+
+    def _rates(self, plan: GpuPlan) -> Vector:
+        """Requests/s of every model."""
+        served: dict[tuple[int, int], dict[int, float]] = {}
+        for (_, model, number, stage, pool), count in plan.instances.items():
+            by_stage = served.setdefault((model, number), {})
+            rate = float(self.base.options[model].options[number].stages[stage].rates[pool])
+            by_stage[stage] = by_stage.get(stage, 0.0) + count * rate
+        rates = np.zeros(len(self.base.options))
+        for (model, number), by_stage in served.items():
+            if len(by_stage) == len(self.base.options[model].options[number].stages):
+                rates[model] += min(by_stage.values())
+        return rates
+
+    def fill_idle(self, plan: GpuPlan) -> GpuPlan:
+        """The plan with its idle slices given to the worst-served models that may stand on their GPUs."""
+        capacity, demand = self.base.capacity, self.base.demand
+        idle = {
+            (gpu, pool): int(capacity.slices[pool, column])
+            for gpu, column in enumerate(plan.columns)
+            for pool in np.flatnonzero(capacity.slices[:, column]).tolist()
+        }
+        instances = dict(plan.instances)
+        for (gpu, _, _, _, pool), count in instances.items():
+            idle[gpu, pool] -= count
+        there = {(key[0], key[1]) for key, count in instances.items() if count}
+        option_of = {key[1]: key[2] for key, count in instances.items() if count}
+        full: set[int] = set()
+        while any(idle.values()):
+            levels = self.model_levels(GpuPlan(plan.columns, instances))
+            rising = [
+                model for model, level in enumerate(levels)
+                if model not in full and model in option_of and level < demand.ceilings[model]
+            ]  # fmt: skip
+            if not rising:
+                break
+            model = min(rising, key=lambda number: demand.priority(number, levels[number]))
+            option = self.base.options[model].options[option_of[model]]
+            served = [0.0] * len(option.stages)
+            for (_, other, _, stage, pool), count in instances.items():
+                if other == model:
+                    served[stage] += count * float(option.stages[stage].rates[pool])
+            stage = int(np.argmin(served))
+            rates = option.stages[stage].rates
+            open_to = [
+                (float(rates[pool]), gpu, pool)
+                for (gpu, pool), count in idle.items()
+                if count and rates[pool] > 0 and (model not in self.set_of or (gpu, model) in there)
+            ]
+            if not open_to:
+                full.add(model)
+                continue
+            _, gpu, pool = max(open_to)
+            key = gpu, model, option_of[model], stage, pool
+            instances[key] = instances.get(key, 0) + 1
+            idle[gpu, pool] -= 1
+        return GpuPlan(plan.columns, instances)
+
+    def plan_of(self, free: Problem, assignment: Assignment) -> GpuPlan | None:
+        """A plan on GPUs of the problem without co-locations; None if a model runs in no known way."""
+        capacity = self.base.capacity
+        index_of = {id(choice): number for number, choice in enumerate(free.choices)}
+        pool_of = {pool: number for number, pool in enumerate(capacity.pools)}
+        column_of = {key: number for number, key in enumerate(capacity.columns)}
+        # Equal GPUs stand in the order of the rows `twins`.
+        used = sorted(assignment.columns.items(), key=lambda item: (item[1][0], -column_of[item[1]]))
+        left = iter(used)
+        places: dict[str, int] = {}
+        columns: list[int] = []
+        held = next(left, None)
+        for gpu, group in enumerate(self.gpus):
+            if held is not None and held[1][0] == group:
+                places[held[0]] = gpu
+                columns.append(column_of[held[1]])
+                held = next(left, None)
+            else:
+                columns.append(self.columns[group][0])
+        standing: list[list[tuple[int, int, int]]] = [[] for _ in self.base.options]
+        for slice_ in assignment.slices:
+            for choice, _ in slice_.tenants:
+                place = places[slice_.gpu_id], index_of[id(choice)], pool_of[slice_.group, slice_.profile]
+                standing[choice.model].append(place)
+        instances: dict[Instance, int] = {}
+        for model, slices in enumerate(standing):
+            number = self._option_of(model, {index for _, index, _ in slices})
+            if number is None:
+                return None
+            stages = self.base.options[model].options[number].stages
+            for gpu, index, pool in slices:
+                stage = next(stage for stage, offer in enumerate(stages) if index in offer.choices)
+                key = gpu, model, number, stage, pool
+                instances[key] = instances.get(key, 0) + 1
+        return GpuPlan(tuple(columns), instances)
+
+    def _option_of(self, model: int, choices: set[int]) -> int | None:
+        """The option that has all these choices; of none any."""
+        for number, option in enumerate(self.base.options[model].options):
+            if choices <= {choice for offer in option.stages for choice in offer.choices}:
+                return number
+        return None if choices else 0
+
+    def assign(self, free: Problem, plan: GpuPlan) -> Assignment:
+        """The plan's instances on GPUs of the problem without co-locations."""
+        capacity = self.base.capacity
+        layouts: dict[tuple[int, int], int] = {}
+        together: list[ColocatedGpus] = []
+        for gpu, number in enumerate(plan.columns):
+            column = capacity.columns[number]
+            layouts[column] = layouts.get(column, 0) + 1
+            instances = tuple(
+                (self._choice(free, key), count)
+                for key, count in plan.instances.items()
+                if key[0] == gpu and count
+            )
+            if instances:
+                together.append(ColocatedGpus(column, instances, 1))
+        return assign_instances(free, layouts, (), together)
+
+    def _choice(self, free: Problem, key: Instance) -> Choice:
+        _, model, number, stage, pool = key
+        return free.choices[self.base.options[model].options[number].stages[stage].choices[pool]]
