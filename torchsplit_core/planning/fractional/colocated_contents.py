@@ -8,10 +8,12 @@ GPU is open, and any of some sets of models may stand there, or it keeps its lay
 | together[g,k] | a[g,k] ≤ Σ_{s∈g with m} n[s] for every member m of set k |
 | absent[g,k] | Σ_{s∈g with m} n[s] ≤ X·a[g,k] |
 | reach[m] | Σ of what m has / need(m) + short[m] ≥ 1 |
+| rest[m] | q[m] ≤ level(m), q[m] ≤ RISE · the level of the known plan |
 
-a[g,k] is 1 where the GPU keeps the set. A level somewhat above that of the best plan is asked, of which a content that
-gives more counts no more, and Σ short is minimised: a plan that lacks less is where the next program begins, whether it
-is better yet or not.
+a[g,k] is 1 where the GPU keeps the set. Where service times are limited a tenancy has a least share and counts nearly
+like a whole slice: a level somewhat above that of the best plan is asked, of which a content that gives more counts no
+more, and Σ short is minimised. Elsewhere t + REST_WEIGHT · mean q is maximised. Both ways what raises other models than
+the worst-served one is where the next program begins.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
 
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import presence_shares
 from torchsplit_core.planning.fractional.diving import assign_patterns
@@ -59,7 +64,9 @@ MAX_GPUS = 16
 MAX_FAILURES = 150
 """Programs in a row without a better plan after which the search ends."""
 
-LEAST_GAIN = 1e-6
+REST_WEIGHT, RISE = 0.3, 1.15
+
+RELATIVE_GAP, LEAST_GAIN = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,7 @@ class _Search:
         alone = set(range(len(problem.request.models))).difference(*tied)
         self.sets = (*tied, *(frozenset((model,)) for model in sorted(alone)))
         self.options, self.points = list_options(problem), list_points(problem)
+        self.limited = any(case.has_latency_levels for case in problem.cases)
         self.draw = random.Random(0)
 
     def run(self, best: ContentPlan, deadline: float) -> ContentPlan:
@@ -137,32 +145,40 @@ class _Search:
             rooms = self._rooms(plan, turn)
             opened = frozenset[int]().union(*(room.models for room in rooms if room.standing is None))
             options = self._options(plan, turn, opened)
-            wanted = best.level + HIGHER * (self.bound - best.level)
-            if best.level > 0:
-                wanted = min(max(wanted, best.level * (1 + STEP)), best.level * (1 + MOST_HIGHER))
-            program = _ColocatedProgram(
-                self.problem, self.points, options, min(wanted, self.bound), self.sets, rooms, plan
-            )
+            program = self._program(options, rooms, best, plan)
             turn += 1
             failures += 1
             if len(program.contents) > MAX_CONTENTS:
                 continue
             seconds = min(STEP_S, deadline - time.perf_counter())
             try:
-                solution = program.rows.solve(seconds, start=program.values_of(plan))
+                solution = program.rows.solve(
+                    seconds, start=program.values_of(plan), relative_gap=program.relative_gap
+                )
             except ProgramRejected:
                 continue
             if not len(solution.values):
                 continue
-            values = solution.values.tolist()
-            other, lacking = program.read(values), program.lacking(values)
+            other = program.read(solution.values.tolist())
+            lacking = float(solution.values @ np.array(program.rows.cost))
             if other.level > best.level * (1 + LEAST_GAIN):
                 best = plan = other
                 failures, least = 0, INF
             elif lacking <= least:
-                failures = 0 if lacking < least * (1 - STEP) else failures
-                plan, least = other, lacking
+                failures = 0 if least - lacking > STEP * abs(least) else failures
+                # Raising keeps the first level, so that others are worth having.
+                plan = other if self.limited else replace(other, level=best.level)
+                best, least = best if self.limited else plan, lacking
         return best
+
+    def _program(
+        self, options: Mapping[int, list[float]], rooms: Sequence[_Room], best: ContentPlan, plan: ContentPlan
+    ) -> _ColocatedProgram:
+        wanted = best.level + HIGHER * (self.bound - best.level)
+        if best.level > 0:
+            wanted = min(max(wanted, best.level * (1 + STEP)), best.level * (1 + MOST_HIGHER), self.bound)
+        kind = _ReachingProgram if self.limited else _RaisingProgram
+        return kind(self.problem, self.points, options, wanted, self.sets, rooms, plan)
 
     def _options(self, best: ContentPlan, turn: int, opened: frozenset[int]) -> dict[int, list[float]]:
         """The least shares of the best plan, and others for a few of the models on open GPUs."""
@@ -222,7 +238,9 @@ def _models_by_gpu(problem: Problem, plan: ContentPlan) -> list[frozenset[int]]:
 
 
 class _ColocatedProgram(ContentProgram):
-    """The program for some options of each case and what may stand on each GPU, which asks for a `wanted` level."""
+    """The program for some options of each case and what may stand on each GPU, near a `wanted` level."""
+
+    relative_gap: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -292,28 +310,27 @@ class _ColocatedProgram(ContentProgram):
                     self.rows.add_row(0.0, INF, [*columns, self.present[g, k]], [*ones, -1.0])
                     self.rows.add_row(-INF, 0.0, [*columns, self.present[g, k]], [*ones, -most])
 
+
+class _ReachingProgram(_ColocatedProgram):
+    """What models lack of the wanted level is minimised."""
+
     def _add_models(self) -> None:
-        self.short: dict[int, int] = {}
         for case, terms in self.rates.items():
             spec = self.problem.request.models[self.problem.cases[case].model]
             unit = unit_rps(spec) / self.scale
             need = LEVEL_SCALE
             if spec.cap_at_demand:
                 need = min(need, spec.demand_rps / unit)
-            self.short[case] = self.rows.add_columns([1.0], [need])
-            self.rows.continuous.add(self.short[case])
+            short = self.rows.add_columns([1.0], [need])
+            self.rows.continuous.add(short)
             columns, rates = [column for column, _ in terms], [rate / unit for _, rate in terms]
             counted = [
                 min(rate, need) if column in self.contents else rate
                 for (column, _), rate in zip(terms, rates, strict=True)
             ]
-            self.rows.add_row(need, INF, [*columns, self.short[case]], [*counted, 1.0])
+            self.rows.add_row(need, INF, [*columns, short], [*counted, 1.0])
             if spec.min_throughput_rps:
                 self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
-
-    def lacking(self, values: Sequence[float]) -> float:
-        """What the models lack together."""
-        return sum(values[column] for column in self.short.values())
 
     def _level(self, values: Sequence[float]) -> float:
         return min(
@@ -321,3 +338,31 @@ class _ColocatedProgram(ContentProgram):
             / unit_rps(self.problem.request.models[self.problem.cases[case].model])
             for case, terms in self.rates.items()
         )
+
+
+class _RaisingProgram(_ColocatedProgram):
+    """The level of the worst-served model is maximised, and with less weight the others."""
+
+    relative_gap = RELATIVE_GAP
+
+    def __init__(
+        self,
+        problem: Problem,
+        points: Points,
+        options: Mapping[int, list[float]],
+        wanted: float,
+        sets: Sequence[frozenset[int]],
+        rooms: Sequence[_Room],
+        best: ContentPlan,
+    ) -> None:
+        super().__init__(problem, points, options, wanted, sets, rooms, best)
+        if len(self.contents) > MAX_CONTENTS:
+            return
+        self.require(best.level * (1 - LEAST_GAIN / 10))
+        most = RISE * best.level * self.scale or LEVEL_SCALE
+        for case, terms in self.rates.items():
+            unit = unit_rps(problem.request.models[problem.cases[case].model]) / self.scale
+            column = self.rows.add_columns([-REST_WEIGHT / len(self.rates)], [most])
+            self.rows.continuous.add(column)
+            columns, rates = [use for use, _ in terms], [rate / unit for _, rate in terms]
+            self.rows.add_row(0.0, INF, [*columns, column], [*rates, -1.0])

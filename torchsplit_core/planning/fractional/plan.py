@@ -123,22 +123,23 @@ SMALL_FLEET = 16
 on the layouts of a plan without them."""
 
 MAX_PROVEN_TENANCIES = 500
-"""Tenancies up to which the exact program mostly proves a plan with hard co-locations; above, contents come first."""
+"""Tenancies up to which the exact program mostly proves a plan with hard co-locations; above, where service times are
+limited, contents come first."""
 
 CONTENT_SHARE = 0.9
 """Part of the remaining time for changing what stands together on slices."""
 
-EXACT_SHARE = 0.7
-"""Part of the remaining time for the exact program, where contents are changed GPU by GPU after it."""
+EXACT_SHARE, LESS_EXACT_SHARE = 0.7, 0.2
+"""Part of the remaining time for the exact program, where contents are changed GPU by GPU after it; the second where it
+is mostly too large."""
 
-WHOLE_SHARE, FREE_SHARE = 0.25, 0.5
-"""Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them."""
+WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE = 0.25, 0.4, 0.5
+"""Where there are hard co-locations: part of the time for whole slices (which contents GPU by GPU begin with, where
+service times are limited), then of the rest for the plan without them."""
 
-LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.3, 0.25
-"""The same where whole slices are followed by contents GPU by GPU."""
-
-DECIDED_WHOLE_SHARE = 0.15
-"""Part of the remaining time for whole slices where levels are decided after them."""
+LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
+"""The same where contents GPU by GPU follow and no service times are limited; the first also where levels are
+decided, the second also where they are."""
 
 MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
 """The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
@@ -192,14 +193,19 @@ def plan_fractional(
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
     by_contents = small and hard and covers(problem)
-    if tied and tenancy_count(problem) > (MAX_PROVEN_TENANCIES if by_contents else MAX_EXACT_TENANCIES):
+    limited = any(case.has_latency_levels for case in problem.cases)
+    if tied and tenancy_count(problem) > (
+        MAX_PROVEN_TENANCIES if by_contents and limited else MAX_EXACT_TENANCIES
+    ):
         if not small and goal_of(problem.request).fair:
             free_shares, colocated["together"] = bring_together(problem, deadline, watch)
             if free_shares is not None and free_shares.level == 0:
                 free_bound = free_shares.bound
         # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
         if small:
-            part = LESS_WHOLE_SHARE if by_contents else WHOLE_SHARE
+            part = WHOLE_SHARE
+            if by_contents:
+                part = LIMITED_WHOLE_SHARE if limited else LESS_WHOLE_SHARE
         else:
             together = colocated.get("together")
             is_near = (
@@ -378,7 +384,9 @@ class _SearchSteps:
             step()
         if not covers(self.formulation.problem):
             return self._result(infeasible=self._solve_exact(self.deadline))
-        infeasible = self._solve_exact(partial_deadline(self.deadline, EXACT_SHARE))
+        small = tenancy_count(self.formulation.problem) <= MAX_PROVEN_TENANCIES
+        until = partial_deadline(self.deadline, EXACT_SHARE if small else LESS_EXACT_SHARE)
+        infeasible = self._solve_exact(until)
         if not self.plans or self._best().status != "optimal":
             self._change_colocated()
         return self._result(infeasible=infeasible)
@@ -520,7 +528,7 @@ class _SearchSteps:
     def plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         if self.whole is None:
-            until = partial_deadline(self.deadline, DECIDED_WHOLE_SHARE if self._few_fleets() else 0.35)
+            until = partial_deadline(self.deadline, LESS_WHOLE_SHARE if self._few_fleets() else 0.35)
             self.whole = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
             self.watch.searched_s += self.whole.levels.seconds
         if self.whole.assignment is None or "exclusive_value" in self.details:
