@@ -30,6 +30,12 @@ FAMILIES = {
     "limits, pairs": (8, 8, 20, Family(types=FIVE_TYPES, limits=True, pairs=3)),
     "limits, pairs on four": (8, 4, 20, Family(types=FIVE_TYPES, limits=True, pairs=3)),
     "shared, limits, pairs": (8, 8, 20, Family(types=FIVE_TYPES, sharing="fractional", limits=True, pairs=3)),
+    "shared, least cost": (
+        8,
+        8,
+        20,
+        Family(sharing="fractional", kind="min_gpus", costs=True, minima=0.3, limits=True),
+    ),
     "shared, pairs": (64, 256, 20, Family(sharing="fractional", pairs=8)),
     "survives": (64, 256, 20, Family(survives=True, minima=4.0)),
     "shared, survives": (64, 256, 20, Family(sharing="fractional", survives=True, minima=1.0)),

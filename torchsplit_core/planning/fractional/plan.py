@@ -59,7 +59,12 @@ from torchsplit_core.planning.fractional.fixed_layouts import (
     with_fixed_layouts,
 )
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
-from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
+from torchsplit_core.planning.fractional.model_patterns.cost_bounds import bound_cost
+from torchsplit_core.planning.fractional.model_patterns.level_bounds import (
+    bound_boxes,
+    bound_level,
+    positive_rates,
+)
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
 from torchsplit_core.planning.fractional.model_patterns.level_search import LevelSearch, has_few_fleets
 from torchsplit_core.planning.fractional.model_patterns.selection import PatternSelection
@@ -112,8 +117,9 @@ SEARCH_S = 1.0
 COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
 """Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
 
-PRICE_SHARE, SELECT_SHARE, BOX_SHARE = 0.15, 0.35, 0.25
-"""Parts of the remaining time for refuting levels by prices, for selecting patterns, and for refuting in boxes."""
+PRICE_SHARE, SELECT_SHARE, BOX_SHARE, COST_SHARE = 0.15, 0.35, 0.25, 0.3
+"""Parts of the remaining time for refuting levels by prices, for selecting patterns, for refuting in boxes, and for a
+bound of the least cost."""
 
 OVERTIME_S = 1.0
 """Seconds beyond the limit in which further steps may begin: each ends soon, and may better a first plan."""
@@ -395,6 +401,7 @@ class _SearchSteps:
         """The steps in their order, each known once those before it were taken."""
         by_cost = goal_of(self.request).by_cost and len(list_gpus(self.request.gpus)) <= SMALL_FLEET
         if by_cost:
+            yield from (self.plan_exclusive, self._price_cost)
             # From the bound upwards a dive takes a second, and a plan at the bound needs no other step.
             yield self._dive
         yield self._price_levels
@@ -493,8 +500,8 @@ class _SearchSteps:
     def tighten(self, bound: float) -> None:
         """Take the bound of the first level, where it is tighter than the known one."""
         goal, known = goal_of(self.request), next(iter(self.relaxation.bounds), None)
-        # Slightly looser, so that rounding never cuts off a plan that reaches it.
-        bound *= 1 - TOLERANCE if goal.minimised else 1 + TOLERANCE
+        # Slightly looser, so that rounding never cuts off a plan that reaches it; costs cut off nothing.
+        bound *= 1 if goal.minimised else 1 + TOLERANCE
         if known is not None and not goal.better((known,), (bound,)):
             return
         self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
@@ -552,6 +559,26 @@ class _SearchSteps:
             bound = bound_level(self.patterns, self._reached(), known, until)
         self.details["priced_value"] = bound
         self.tighten(bound)
+
+    def _price_cost(self) -> None:
+        """Refute costs below the best plan's."""
+        problem = self.formulation.problem
+        if not counts_all_limits(problem):
+            return
+        self.progress(0.3, "Pricing shares")
+        with self.watch.searching():
+            most = self._best().objective.value if self.plans else None
+            until = partial_deadline(self.deadline, COST_SHARE)
+            rates = positive_rates(problem, 0.0)
+            bound = bound_cost(ModelPatterns(problem), rates, math.inf if most is None else most, until)
+        self.details["priced_value"] = bound
+        self.tighten(bound)
+        if most is not None and bound >= most:
+            best = self._best()
+            objective = replace(best.objective, bound=most, gap=0.0, proven_levels=1)
+            # Which plan of this cost separates least is not proven.
+            soft = any(item.mode == "soft" for item in self.request.colocations)
+            self.plans.append(replace(best, objective=objective, status="feasible" if soft else "optimal"))
 
     def _reached(self) -> float:
         """The first level of the best plan."""

@@ -170,6 +170,11 @@ class LevelProgram:
         self.highs.changeColsBounds(len(allowed), columns, np.zeros(len(allowed)), np.array(allowed))
         self.model_prices = [INF] * len(self.rates)
 
+    def have(self, gpus: Counts) -> None:
+        """Have so many GPUs by group in place of the fleet's."""
+        for group, count in enumerate(gpus.tolist()):
+            self.highs.changeCoeff(group, 0, -float(count))
+
     def fix_layouts(self, layouts: Mapping[tuple[int, int], int]) -> None:
         """Hold the number of GPUs by (group, layout)."""
         self.hold(np.array([layouts.get(column, 0) for column in self.patterns.capacity.columns]))
