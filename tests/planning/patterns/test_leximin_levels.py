@@ -180,6 +180,6 @@ def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_):
         ceilings = level.levels_at(search.demand.ceilings)
         for k, value in enumerate(best):
             level.levels = [*best[:k], *(part * other for other in best[k:])]
-            bound = leximin_levels._price_bound(search, level, k, ceilings[k], time.perf_counter() + 30.0)
+            bound = leximin_levels.price_bound(search, level, k, ceilings[k], time.perf_counter() + 30.0)
             bound = min(bound, leximin_levels._linear_bound(search, level, k))
             assert bound >= value * (1 - 1e-6), (part, k)

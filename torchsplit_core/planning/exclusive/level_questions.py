@@ -21,6 +21,7 @@ from torchsplit_core.planning.patterns.leximin_levels import (
     LevelResult,
     bound_open_level,
     level_problem,
+    price_bound,
 )
 from torchsplit_core.planning.request.objective import TierGroup
 from torchsplit_core.planning.timing import partial_deadline
@@ -45,8 +46,9 @@ FIRST_OPENED, MAX_FAILURES = 3, 12
 HIGHER = 0.1
 """Part of the distance to the bound by which the approach asks for more than the plan has."""
 
-FIRST_SHARE, LEVEL_SHARE = 0.8, 0.5
-"""Part of the remaining time for the first level, and for each later one."""
+FIRST_SHARE, LEVEL_SHARE, BOUND_SHARE = 0.8, 0.5, 0.2
+"""Part of the remaining time for the first level, and for each later one; most of the first level's for its bound by
+prices."""
 
 STEP = 0.01
 """First relative step above a plan at which a better one is sought; after questions that have one it doubles."""
@@ -133,7 +135,11 @@ def raise_by_questions(
             return raised
     for k in range(count):
         until = partial_deadline(deadline, LEVEL_SHARE if k else FIRST_SHARE)
-        high = raising.raise_level(k, min(ceilings[k], INF if k else bound), until)
+        high = ceilings[k]
+        if not k:
+            high = min(high, bound)
+            high = price_bound(counts.priced, raised, k, high, partial_deadline(until, BOUND_SHARE))
+        high = raising.raise_level(k, high, until)
         raised.bounds.append(max(high, raised.levels[k]))
         if high > raised.levels[k] * (1 + 2 * PROOF_STEP):
             break

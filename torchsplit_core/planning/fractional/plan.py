@@ -139,13 +139,13 @@ EXACT_SHARE, LESS_EXACT_SHARE = 0.7, 0.2
 """Part of the remaining time for the exact program, where contents are changed GPU by GPU after it; the second where it
 is mostly too large."""
 
-WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE = 0.25, 0.4, 0.5
-"""Where there are hard co-locations: part of the time for whole slices (which contents GPU by GPU begin with, where
-service times are limited), then of the rest for the plan without them."""
+WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE, LIMITED_FREE_SHARE = 0.25, 0.3, 0.5, 0.35
+"""Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them, for
+both also where contents GPU by GPU follow and service times are limited."""
 
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where contents GPU by GPU follow and no service times are limited; the first also where levels are
-decided, the second also where they are."""
+decided."""
 
 MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
 """The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
@@ -222,7 +222,9 @@ def plan_fractional(
         watch.searched_s += whole.levels.seconds
         if small:
             free = build_problem(replace(problem.request, colocations=()))
-            part = LESS_FREE_SHARE if by_contents else FREE_SHARE
+            part = FREE_SHARE
+            if by_contents:
+                part = LIMITED_FREE_SHARE if limited else LESS_FREE_SHARE
             planned = plan_fractional(free, watch, partial_deadline(deadline, part), progress)
             if planned.status == "infeasible":
                 return planned

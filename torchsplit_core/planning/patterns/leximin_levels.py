@@ -204,7 +204,7 @@ def bound_open_level(
     ):
         return
     until = max(deadline, time.perf_counter() + MIN_BOUND_S)
-    bound = _price_bound(search, level_result, k, ceilings[k], until)
+    bound = price_bound(search, level_result, k, ceilings[k], until)
     bound = min(bound, _linear_bound(search, level_result, k))
     level_result.bounds[k] = max(bound, level_result.levels[k])
 
@@ -355,7 +355,7 @@ def _lower_bound(
     return high, reach
 
 
-def _price_bound(
+def price_bound(
     search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
 ) -> float:
     """A level that prices alone prove unreachable; the ceiling if time ran out first.
