@@ -120,7 +120,8 @@ def test_plans_too_large_for_the_exact_program_begin_with_it(monkeypatch: pytest
 def test_a_bound_without_co_locations_counts_where_pooled_shares_have_none_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(fractional_plan, "MAX_EXACT_TENANCIES", 0)
+    for limit in ("MAX_EXACT_TENANCIES", "MAX_PROVEN_TENANCIES"):
+        monkeypatch.setattr(fractional_plan, limit, 0)
     monkeypatch.setattr(fractional_plan, "solve_objective", lambda *args, **options: LevelsResult())
     request = following()
     free = plan(replace(request, colocations=()), reasons=False)
