@@ -35,7 +35,7 @@ def at_level(request: PlanRequest, level: float, gpus: int) -> PlanRequest:
 
 
 @pytest.mark.slow
-@repeated("seeds", [(0, 2, 3, 5), tuple(range(6, 14))])
+@repeated("seeds", [(0, 3), (2, *range(5, 14))])
 def test_no_plan_is_cheaper_than_the_bound(seeds: tuple[int, ...]):
     tight = asked = 0
     for seed in seeds:

@@ -50,7 +50,7 @@ def test_plan_and_bound_meet_at_the_best_of_all_plans(seed):
 
 
 @pytest.mark.slow
-@repeated("seed", range(6))
+@repeated("seed", range(6), kept=0)
 def test_levels_are_decided_where_models_mix_their_latencies(seed):
     """Three models on a GPU: what boxes and prices leave open is decided, by a plan or by a proof."""
     family = Family(kind="max_min", sharing="fractional", limits=True)

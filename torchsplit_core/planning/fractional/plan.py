@@ -5,7 +5,8 @@
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
    All levels of a fair objective once a plan reaches the first.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
-3. Priced: levels refuted by prices of shares and memory (model_patterns/), a tighter bound of a fair objective.
+3. Priced: levels or costs refuted by prices of shares and memory (model_patterns/), a tighter bound; of the least cost
+   after the plan of whole slices.
 4. Selected: a pattern for each model (model_patterns/selection.py), and what stands together with its latencies.
 5. Counted: tenancies by pool (tenancy_counts.py), a bound too, and the concrete model of its layouts and tenants.
 6. Exclusive: whole slices, as another plan to start from.
