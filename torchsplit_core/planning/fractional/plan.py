@@ -140,12 +140,12 @@ EXACT_SHARE, LESS_EXACT_SHARE = 0.7, 0.2
 """Part of the remaining time for the exact program, where contents are changed GPU by GPU after it; the second where it
 is mostly too large."""
 
-WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE, LIMITED_FREE_SHARE = 0.25, 0.3, 0.5, 0.35
-"""Where there are hard co-locations: part of the time for whole slices, then of the rest for the plan without them, for
-both also where contents GPU by GPU follow and service times are limited."""
+WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE = 0.25, 0.3, 0.5
+"""Where there are hard co-locations: part of the time for whole slices (the second where contents GPU by GPU follow and
+service times are limited), then of the rest for the plan without them."""
 
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
-"""The same where contents GPU by GPU follow and no service times are limited; the first also where levels are
+"""The same where contents GPU by GPU follow, the first where no service times are limited and where levels are
 decided."""
 
 MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
@@ -223,9 +223,7 @@ def plan_fractional(
         watch.searched_s += whole.levels.seconds
         if small:
             free = build_problem(replace(problem.request, colocations=()))
-            part = FREE_SHARE
-            if by_contents:
-                part = LIMITED_FREE_SHARE if limited else LESS_FREE_SHARE
+            part = LESS_FREE_SHARE if by_contents else FREE_SHARE
             planned = plan_fractional(free, watch, partial_deadline(deadline, part), progress)
             if planned.status == "infeasible":
                 return planned
