@@ -185,15 +185,6 @@ def test_too_many_fillings_and_counts_are_left_to_the_other_searches(monkeypatch
     assert outcome.statistics.details.get("method") != "patterns, on filled GPUs"
 
 
-@repeated("seed", [1, 2, 3], kept=0)
-def test_an_approach_comes_near_the_bound_where_a_proof_takes_too_long(seed):
-    """Eight GPUs of five types: without it plans end a tenth and more below."""
-    request = fleet_instance(
-        8, 8, seed=seed, family=Family(types=FIVE_TYPES, limits=True, pairs=3), seconds=20.0
-    )
-    assert plan(request, reasons=False).objective.gap < 0.1
-
-
 def test_an_unfinished_search_says_what_is_open():
     """Ten levels at once, and no time: a plan with the bound of the first level that is open."""
     request = replace(

@@ -61,7 +61,7 @@ FREE_MODELS, NEARBY, RANDOM = (2, 3), 1, 3
 
 MAX_GPUS = 16
 
-MAX_FAILURES = 100
+MAX_FAILURES = 150
 """Programs in a row without a better plan after which the search ends."""
 
 REST_WEIGHT, RISE = 0.3, 1.15
