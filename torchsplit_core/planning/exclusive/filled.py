@@ -93,8 +93,8 @@ def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> Fill
             value, lambda: build_planned_gpus(request, fillings.assign(uncounted, plan))
         )
     if not goal_of(request).by_cost:
-        counts = GpuCounts(base, sets, fillings)
-        if fillings is None and not counts.are_few:
+        counts = GpuCounts.of(base, sets, fillings)
+        if fillings is None and counts is None:
             return None
         return _Raising(problem, free, uncounted, fillings, counts, deadline, progress).run()
     if fillings is None:
@@ -115,7 +115,7 @@ class _Raising:
     free: Problem
     uncounted: Problem
     fillings: FillingSearch | None
-    counts: GpuCounts
+    counts: GpuCounts | None
     deadline: float
     progress: Progress
     best: RaisedPlan = RaisedPlan()
@@ -160,24 +160,24 @@ class _Raising:
         self._take(RaisedPlan(planned.assignment, tuple(leximin_values(request, rates))))
 
     def _ask(self) -> None:
-        if not self.counts.are_few:
+        request, counts = self.problem.request, self.counts
+        if counts is None:
             return
-        request = self.problem.request
-        start = None if self.best.assignment is None else self.counts.plan_of(self.free, self.best.assignment)
+        start = None if self.best.assignment is None else counts.plan_of(self.free, self.best.assignment)
         raised = raise_by_questions(
-            self.counts,
+            counts,
             tier_groups(request.models),
             level_count(request),
             start,
             self.bound,
             self.deadline,
             lambda value, plan: self.problem.report(
-                value, lambda: build_planned_gpus(request, self.counts.assign(self.uncounted, plan))
+                value, lambda: build_planned_gpus(request, counts.assign(self.uncounted, plan))
             ),
         )
         assignment = None
         if raised.gpu_plan is not None:
-            assignment = self.counts.assign(self.uncounted, raised.gpu_plan)
+            assignment = counts.assign(self.uncounted, raised.gpu_plan)
         self._take(RaisedPlan.of(raised, assignment))
 
     def _raise_last(self) -> None:
@@ -197,7 +197,7 @@ class _Raising:
             until,
             lambda part: self.progress(part, "Raising the worst-served models"),
             start=None if start is None else Decision("found", start),
-            known=self.best.bounds[: self.best.proven],
+            known=() if start is None else self.best.bounds[: self.best.proven],
         )
         assignment = None if raised.plan is None else fillings.assign(self.uncounted, raised.plan)
         self._take(RaisedPlan.of(raised, assignment))

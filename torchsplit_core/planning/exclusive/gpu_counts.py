@@ -51,26 +51,27 @@ class GpuCounts:
         self.columns = [
             np.flatnonzero(capacity.group_of == group).tolist() for group in range(len(capacity.gpus))
         ]
-        self.set_of = {model: number for number, models in enumerate(sets) for model in models}
-        offers: list[list[tuple[Instance, float, int]]] = [[] for _ in capacity.gpus]
+        self.members = frozenset(model for models in sets for model in models)
         most = capacity.slices.max(axis=1).tolist()
-        for model, ways in enumerate(base.options):
-            for number, option in enumerate(ways.options):
-                for stage, offer in enumerate(option.stages):
-                    for pool in np.flatnonzero(offer.rates > 0).tolist():
-                        key = (0, model, number, stage, pool)
-                        offers[capacity.pools[pool][0]].append((key, float(offer.rates[pool]), most[pool]))
         self.offers: list[tuple[Instance, float, int]] = [
-            ((gpu, *key[1:]), rate, count)
+            ((gpu, model, number, stage, pool), float(offer.rates[pool]), most[pool])
+            for model, ways in enumerate(base.options)
+            for number, option in enumerate(ways.options)
+            for stage, offer in enumerate(option.stages)
+            for pool in np.flatnonzero(offer.rates > 0).tolist()
             for gpu, group in enumerate(self.gpus)
-            for key, rate, count in offers[group]
+            if group == capacity.pools[pool][0]
         ]
 
-    @property
-    def are_few(self) -> bool:
-        """Whether programs may count GPU by GPU, none of them taken together."""
-        few = len(self.gpus) <= MAX_GPUS and len(self.offers) <= MAX_COUNTS
-        return few and not len(self.base.capacity.at_most)
+    @classmethod
+    def of(
+        cls, base: PatternSearch, sets: Sequence[tuple[int, ...]], fillings: FillingSearch | None
+    ) -> GpuCounts | None:
+        """The counts; None where GPUs or instances are too many to be counted so, or GPUs are taken together."""
+        if len(base.capacity.at_most) or base.capacity.gpus.sum() > MAX_GPUS:
+            return None
+        counts = cls(base, sets, fillings)
+        return counts if len(counts.offers) <= MAX_COUNTS else None
 
     def price(self, instance: Instance) -> float:
         """Of its slice at the last prices."""
@@ -133,7 +134,7 @@ class GpuCounts:
             open_to = [
                 (float(rates[pool]), gpu, pool)
                 for (gpu, pool), count in idle.items()
-                if count and rates[pool] > 0 and (model not in self.set_of or (gpu, model) in there)
+                if count and rates[pool] > 0 and (model not in self.members or (gpu, model) in there)
             ]
             if not open_to:
                 full.add(model)
@@ -150,19 +151,13 @@ class GpuCounts:
         index_of = {id(choice): number for number, choice in enumerate(free.choices)}
         pool_of = {pool: number for number, pool in enumerate(capacity.pools)}
         column_of = {key: number for number, key in enumerate(capacity.columns)}
-        # Equal GPUs stand in the order of the rows `twins`.
-        used = sorted(assignment.columns.items(), key=lambda item: (item[1][0], -column_of[item[1]]))
-        left = iter(used)
+        columns = [self.columns[group][0] for group in self.gpus]
         places: dict[str, int] = {}
-        columns: list[int] = []
-        held = next(left, None)
-        for gpu, group in enumerate(self.gpus):
-            if held is not None and held[1][0] == group:
-                places[held[0]] = gpu
-                columns.append(column_of[held[1]])
-                held = next(left, None)
-            else:
-                columns.append(self.columns[group][0])
+        for group in range(len(capacity.gpus)):
+            used = [(column_of[key], name) for name, key in assignment.columns.items() if key[0] == group]
+            # Equal GPUs stand in the order of the rows `twins`.
+            for gpu, (column, name) in enumerate(sorted(used, reverse=True), self.gpus.index(group)):
+                columns[gpu], places[name] = column, gpu
         standing: list[list[tuple[int, int, int]]] = [[] for _ in self.base.options]
         for slice_ in assignment.slices:
             for choice, _ in slice_.tenants:

@@ -173,8 +173,11 @@ class _Raising:
         return True
 
     def raise_level(self, k: int, high: float, until: float) -> float:
-        """Raise level k (from 0), of which `high` is a bound; returns a bound."""
-        step, halving, share = 0.0, False, NEXT_SHARE if k else 0.0
+        """Raise level k (from 0), of which `high` is a bound; returns a bound.
+
+        The first level gets a short question before it is approached, since many are proven by it.
+        """
+        step, halving, approached = 0.0, False, False
         while time.perf_counter() < until:
             low = self.raised.levels[k]
             if high <= low * (1 + PROOF_STEP):
@@ -185,12 +188,13 @@ class _Raising:
             if step or halving:
                 trial = min((low + high) / 2, low * (1 + step) if step else INF)
             left = until - time.perf_counter()
-            verdict, plan = ask(
-                self.counts,
-                level_problem(self.raised, k, trial),
-                min(left, max(MIN_QUESTION_S, 0.0 if k and step else share * left)),
-            )
-            if plan is not None and self.take(plan, k) and share:
+            seconds = MIN_QUESTION_S
+            if approached or (k and not step):
+                seconds = max(seconds, (NEXT_SHARE if k else QUESTION_SHARE) * left)
+            question = level_problem(self.raised, k, trial)
+            verdict, plan = ask(self.counts, question, min(left, seconds))
+            better = plan is not None and self.take(plan, k)
+            if better and (k or approached):
                 step, halving = 2 * step or STEP, False
             elif verdict == "none":
                 high, step = (trial if trial > just_above else low), 0.0
@@ -198,12 +202,12 @@ class _Raising:
                 step = 0.0
             elif k:
                 break
-            elif share and not halving:
+            elif approached and not halving:
                 # What is far above the plan is refuted sooner.
                 halving = True
             else:
                 self._approach(high, partial_deadline(until, APPROACH_SHARE))
-                halving, share = False, QUESTION_SHARE
+                halving, approached = False, True
         return high
 
     def _approach(self, high: float, until: float) -> None:

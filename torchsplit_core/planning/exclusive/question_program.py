@@ -227,7 +227,7 @@ class QuestionProgram:
     def _stand_together(self) -> None:
         by_model: dict[tuple[int, int], list[int]] = {}
         for key, column in self.counts.items():
-            if key[1] in self.fleet.set_of:
+            if key[1] in self.fleet.members:
                 by_model.setdefault((key[0], key[1]), []).append(column)
         for gpu in range(len(self.fleet.gpus)):
             for models in self.fleet.sets:

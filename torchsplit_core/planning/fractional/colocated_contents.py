@@ -132,7 +132,6 @@ class _Search:
         alone = set(range(len(problem.request.models))).difference(*tied)
         self.sets = (*tied, *(frozenset((model,)) for model in sorted(alone)))
         self.options, self.points = list_options(problem), list_points(problem)
-        self.limited = any(case.has_latency_levels for case in problem.cases)
         self.draw = random.Random(0)
 
     def run(self, best: ContentPlan, deadline: float) -> ContentPlan:
@@ -167,8 +166,8 @@ class _Search:
             elif lacking <= least:
                 failures = 0 if least - lacking > STEP * abs(least) else failures
                 # Raising keeps the first level, so that others are worth having.
-                plan = other if self.limited else replace(other, level=best.level)
-                best, least = best if self.limited else plan, lacking
+                plan = other if self.problem.limits_service_times else replace(other, level=best.level)
+                best, least = best if self.problem.limits_service_times else plan, lacking
         return best
 
     def _program(
@@ -177,7 +176,7 @@ class _Search:
         wanted = best.level + HIGHER * (self.bound - best.level)
         if best.level > 0:
             wanted = min(max(wanted, best.level * (1 + STEP)), best.level * (1 + MOST_HIGHER), self.bound)
-        kind = _ReachingProgram if self.limited else _RaisingProgram
+        kind = _ReachingProgram if self.problem.limits_service_times else _RaisingProgram
         return kind(self.problem, self.points, options, wanted, self.sets, rooms, plan)
 
     def _options(self, best: ContentPlan, turn: int, opened: frozenset[int]) -> dict[int, list[float]]:
@@ -269,6 +268,10 @@ class _ColocatedProgram(ContentProgram):
                 self.rows.upper[column] = 0.0
         self.present: dict[tuple[int, int], int] = {}
         self._add_presence()
+        self._begin_with(best)
+
+    def _begin_with(self, best: ContentPlan) -> None:
+        """Rows that the plan to begin with sets."""
 
     def values_of(self, plan: ContentPlan) -> dict[int, float]:
         values = super().values_of(plan)
@@ -345,23 +348,11 @@ class _RaisingProgram(_ColocatedProgram):
 
     relative_gap = RELATIVE_GAP
 
-    def __init__(
-        self,
-        problem: Problem,
-        points: Points,
-        options: Mapping[int, list[float]],
-        wanted: float,
-        sets: Sequence[frozenset[int]],
-        rooms: Sequence[_Room],
-        best: ContentPlan,
-    ) -> None:
-        super().__init__(problem, points, options, wanted, sets, rooms, best)
-        if len(self.contents) > MAX_CONTENTS:
-            return
+    def _begin_with(self, best: ContentPlan) -> None:
         self.require(best.level * (1 - LEAST_GAIN / 10))
         most = RISE * best.level * self.scale or LEVEL_SCALE
         for case, terms in self.rates.items():
-            unit = unit_rps(problem.request.models[problem.cases[case].model]) / self.scale
+            unit = unit_rps(self.problem.request.models[self.problem.cases[case].model]) / self.scale
             column = self.rows.add_columns([-REST_WEIGHT / len(self.rates)], [most])
             self.rows.continuous.add(column)
             columns, rates = [use for use, _ in terms], [rate / unit for _, rate in terms]

@@ -200,7 +200,7 @@ def plan_fractional(
     hard = any(item.mode == "hard" for item in problem.request.colocations)
     tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
     by_contents = small and hard and covers(problem)
-    limited = any(case.has_latency_levels for case in problem.cases)
+    limited = problem.limits_service_times
     if tied and tenancy_count(problem) > (
         MAX_PROVEN_TENANCIES if by_contents and limited else MAX_EXACT_TENANCIES
     ):
@@ -501,8 +501,9 @@ class _SearchSteps:
     def tighten(self, bound: float) -> None:
         """Take the bound of the first level, where it is tighter than the known one."""
         goal, known = goal_of(self.request), next(iter(self.relaxation.bounds), None)
-        # Slightly looser, so that rounding never cuts off a plan that reaches it; costs cut off nothing.
-        bound *= 1 if goal.minimised else 1 + TOLERANCE
+        if not goal.minimised:
+            # Slightly looser, so that rounding never cuts off a plan that reaches it; costs cut off nothing.
+            bound *= 1 + TOLERANCE
         if known is not None and not goal.better((known,), (bound,)):
             return
         self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
@@ -572,6 +573,8 @@ class _SearchSteps:
             until = partial_deadline(self.deadline, COST_SHARE)
             rates = positive_rates(problem, 0.0)
             bound = bound_cost(ModelPatterns(problem), rates, math.inf if most is None else most, until)
+        if bound is None:
+            return
         self.details["priced_value"] = bound
         self.tighten(bound)
         if most is not None and bound >= most:
@@ -595,7 +598,7 @@ class _SearchSteps:
         if self.patterns is None or not self.patterns.is_complete or ties_models(self.request):
             return
         bound = self._bound()
-        if not self._is_limited() or not math.isfinite(bound):
+        if not self.formulation.problem.limits_service_times or not math.isfinite(bound):
             # Without limits each model has one option, and shares are packed well.
             return
         self.progress(0.35, "Selecting patterns")
@@ -647,10 +650,12 @@ class _SearchSteps:
         Without limits on service times each has one option, and counted tenancies end sooner.
         """
         patterns, problem = self.patterns, self.formulation.problem
-        return patterns is not None and self._is_limited() and is_known(problem) and has_few_fleets(patterns)
-
-    def _is_limited(self) -> bool:
-        return any(case.has_latency_levels for case in self.formulation.problem.cases)
+        return (
+            patterns is not None
+            and self.formulation.problem.limits_service_times
+            and is_known(problem)
+            and has_few_fleets(patterns)
+        )
 
     def _search_levels(self) -> None:
         """Decide levels between plan and bound."""

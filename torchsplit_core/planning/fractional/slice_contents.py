@@ -441,8 +441,7 @@ class ContentProgram:
     ) -> Iterator[tuple[ContentTenant, ...]]:
         """Sets of tenants of different models that fit on a slice together, none with room for a better point."""
         size = self.problem.slice_memory_gib(*pool) * (1 + TOLERANCE)
-        request = self.problem.request
-        most = 1 if request.sharing == "exclusive" else request.max_tenants_per_slice or len(self.options)
+        most = self.problem.request.max_tenants_per_slice or len(self.options)
         beside = [self._shareable(alike) for alike in tenants]
         stack: list[tuple[int, tuple[Sequence[ContentTenant], ...]]] = [(0, ())]
         while stack:

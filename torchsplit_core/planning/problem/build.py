@@ -136,6 +136,11 @@ class Problem:
         if self.on_incumbent is not None:
             self.on_incumbent(value, gpus)
 
+    @property
+    def limits_service_times(self) -> bool:
+        """Whether the service time of any case sets a least share."""
+        return any(case.has_latency_levels for case in self.cases)
+
     def colocation_members(self, choice: Choice) -> frozenset[int]:
         """The co-located members that an instance of this choice puts on its GPU."""
         return self.colocation_index.members_at(choice.model, choice.variant, choice.stage)

@@ -25,16 +25,19 @@ MAX_SIZES = 50_000
 """Numbers of GPUs by group above which none are looked at."""
 
 
-def bound_cost(patterns: ModelPatterns, rates: Mapping[int, float], most: float, deadline: float) -> float:
+def bound_cost(
+    patterns: ModelPatterns, rates: Mapping[int, float], most: float, deadline: float
+) -> float | None:
     """The least cost of a plan that gives these rates (requests/s by model), as far as it is proven by the deadline.
 
-    `most`: the cost of a known plan, which the bound does not exceed; infinite without one. 0 where nothing is proven.
+    `most`: the cost of a known plan, which the bound does not exceed; infinite without one. None where a model
+    has no option, GPUs are taken together, or there are too many numbers of them.
     """
     capacity = patterns.capacity
     if len(capacity.at_most) or not rates.keys() <= patterns.options.keys():
-        return 0.0
+        return None
     if math.prod((capacity.gpus + 1).tolist()) > MAX_SIZES:
-        return 0.0
+        return None
     return _CostSearch(patterns, rates, most).run(deadline)
 
 
