@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
 from tests.planning.exclusive.test_filled import planned_best, request_of
+from tests.support.planning.oracle import levels_of
 from tests.support.planning.requests import model, on_a30, simple, with_another_type
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning import plan, violations
@@ -23,7 +24,7 @@ from torchsplit_core.planning.patterns.gpu_fillings import search_fillings
 from torchsplit_core.planning.patterns.solve import build_search
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import tier_groups
-from torchsplit_core.values import Colocation, Objective, PlanRequest, SolverOptions
+from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, SolverOptions
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +141,24 @@ def test_idle_slices_go_to_the_worst_served_that_may_have_them():
     )
     filled_plan = counts.fill_idle(plan_before)
     assert filled_plan.instances == {(0, 0, 0, 0, pool): 2, (0, 1, 0, 0, pool): 2, (1, 2, 0, 0, pool): 4}
+
+
+@pytest.mark.parametrize("profile", ["4g.24gb", "1g.6gb"])
+def test_a_type_on_which_nobody_runs_changes_nothing(profile, monkeypatch):
+    """Nor do models that run nowhere: the best plan then serves nobody."""
+    monkeypatch.setattr(gpu_fillings, "MAX_FILLINGS", 0)
+    models = [simple(name, {profile: 5.0}, memory_gib=8.0, demand_rps=5.0) for name in "ab"]
+    models.append(simple("c", {"2g.12gb": 5.0}, demand_rps=5.0))
+    request = on_a30(*models, count=3, colocations=(Colocation(("a", "b")),))
+    another = FleetEntry("L4-24GB", count=2)
+    alone = planned_best(request)
+    for gpus in ((another, *request.gpus), (*request.gpus, another)):
+        outcome = plan(replace(request, gpus=gpus))
+        assert outcome.status == "optimal"
+        assert levels_of(request, outcome) == pytest.approx(levels_of(request, alone), rel=1e-6)
+        free, counts = counts_of(replace(request, gpus=gpus))
+        counted = GpuPlan(tuple(counts.columns[group][0] for group in counts.gpus), {})
+        assert counts.plan_of(free, counts.assign(free, counted)) == counted
 
 
 def test_minima_that_no_plan_keeps_are_infeasible():

@@ -47,10 +47,14 @@ class GpuCounts:
         width = len(base.capacity.pools)
         self.pools_at = {model: (number + 1) * width for number, model in enumerate(members)}
         capacity = base.capacity
-        self.gpus: list[int] = np.repeat(np.arange(len(capacity.gpus)), capacity.gpus).tolist()
         self.columns = [
             np.flatnonzero(capacity.group_of == group).tolist() for group in range(len(capacity.gpus))
         ]
+        # A GPU on which no model can run has no column.
+        self.gpus = [
+            group for group, count in enumerate(capacity.gpus.tolist()) if self.columns[group]
+            for _ in range(int(count))
+        ]  # fmt: skip
         self.members = frozenset(model for models in sets for model in models)
         most = capacity.slices.max(axis=1).tolist()
         self.offers: list[tuple[Instance, float, int]] = [
@@ -153,7 +157,7 @@ class GpuCounts:
         column_of = {key: number for number, key in enumerate(capacity.columns)}
         columns = [self.columns[group][0] for group in self.gpus]
         places: dict[str, int] = {}
-        for group in range(len(capacity.gpus)):
+        for group in sorted(set(self.gpus)):
             used = [(column_of[key], name) for name, key in assignment.columns.items() if key[0] == group]
             # Equal GPUs stand in the order of the rows `twins`.
             for gpu, (column, name) in enumerate(sorted(used, reverse=True), self.gpus.index(group)):
@@ -165,6 +169,8 @@ class GpuCounts:
                 standing[choice.model].append(place)
         instances: dict[Instance, int] = {}
         for model, slices in enumerate(standing):
+            if not slices:
+                continue
             number = self._option_of(model, {index for _, index, _ in slices})
             if number is None:
                 return None
@@ -176,11 +182,11 @@ class GpuCounts:
         return GpuPlan(tuple(columns), instances)
 
     def _option_of(self, model: int, choices: set[int]) -> int | None:
-        """The option that has all these choices; of none any."""
+        """The option that has all these choices."""
         for number, option in enumerate(self.base.options[model].options):
             if choices <= {choice for offer in option.stages for choice in offer.choices}:
                 return number
-        return None if choices else 0
+        return None
 
     def assign(self, free: Problem, plan: GpuPlan) -> Assignment:
         """The plan's instances on GPUs of the problem without co-locations."""
