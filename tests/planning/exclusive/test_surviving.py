@@ -1,5 +1,6 @@
-"""Plans that survive the loss of a GPU by patterns: against every plan, and spread over fleets of many GPUs."""
+"""Plans that survive the loss of a GPU, by patterns and questions: against every plan, and spread over many GPUs."""
 
+import math
 import random
 import time
 from collections import Counter
@@ -8,12 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.oracle import best_plan, levels_of
+from tests.support.planning.requests import model as random_model
+from tests.support.planning.requests import on_a30, with_another_type
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
+from torchsplit_core.planning.exclusive.filled import FilledPlan, raise_surviving
 from torchsplit_core.planning.exclusive.surviving import plan_surviving
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_layouts, build_planned_gpus
+from torchsplit_core.planning.outcome.figures import level_values, planned_models_of
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.outcome.spread_assignment import assign_spread, spread_further
 from torchsplit_core.planning.problem.build import Problem, build_problem
@@ -162,6 +167,78 @@ def test_a_plan_with_pairs_or_for_a_sum_is_made_to_survive(block, monkeypatch):
             optimal += 1
             assert reached == pytest.approx(best, rel=1e-6), seed
     assert plans >= 5 and optimal >= 1
+
+
+def asked_alone(request: PlanRequest) -> FilledPlan | None:
+    """What questions alone find, without a plan or a bound to begin with."""
+    objective = replace(request.objective, survives=0)
+    free = build_problem(replace(request, colocations=(), objective=objective))
+    until = time.perf_counter() + 60.0
+    return raise_surviving(build_problem(request), free, None, math.inf, until, ignore_progress)
+
+
+def cut_apart(seed: int) -> PlanRequest:
+    """Two or three models on two A30, whole or cut, in some requests beside another type or two of them together."""
+    rng = random.Random(f"surviving cut{seed}")
+    models = []
+    for number in range(rng.choice([2, 3])):
+        spec = random_model(rng, f"m{number}", 6, cuts=True)
+        rates = [p.throughput_rps for v in spec.variants for stage in v.stages for p in stage.points]
+        minimum = rng.choice([0.0, 0.03, 0.1]) * max(rates, default=0.0)
+        models.append(replace(spec, min_throughput_rps=minimum or None))
+    pairs = (Colocation(("m0", "m1"), "hard"),) if rng.random() < 0.4 else ()
+    request = on_a30(*models, count=2, colocations=pairs, objective=Objective("leximin", survives=1))
+    return with_another_type(request) if seed % 5 == 0 else request
+
+
+@repeated(
+    ("draw", "seeds"),
+    [
+        (small, range(24)),
+        (colocated, range(24)),
+        (small, range(24, 100)),
+        (colocated, range(24, 100)),
+        (cut_apart, range(24)),
+        (cut_apart, range(24, 48)),
+    ],
+    kept=2,
+)
+def test_questions_find_and_prove_the_best_plan_that_survives(draw, seeds):
+    proven = infeasible = 0
+    for seed in seeds:
+        request = draw(seed)
+        soft = any(pair.mode == "soft" for pair in request.colocations)
+        asked = asked_alone(request)
+        if soft or request.objective.kind not in ("leximin", "max_min") or asked is None:
+            assert asked is None
+            continue
+        expected = best_plan(request)
+        if expected is None:
+            infeasible += 1
+            assert asked.status == "infeasible", seed
+            continue
+        proven += 1
+        assert asked.status == "optimal" and asked.assignment is not None, seed
+        gpus = build_planned_gpus(request, asked.assignment)
+        assert survives_failure(request, gpus), seed
+        levels = level_values(request, gpus, planned_models_of(request, gpus))
+        assert list(levels) == pytest.approx(list(expected[0])[: len(levels)], rel=1e-6), seed
+    assert proven >= 3 and infeasible >= 2
+
+
+def test_any_plan_gets_all_the_time_where_no_level_has_one(monkeypatch):
+    """The first level had a part of the time, and no plan."""
+    given: list[float] = []
+
+    def any_plan(formulation: object, seconds: float) -> LevelsResult:
+        given.append(seconds)
+        return LevelsResult()
+
+    monkeypatch.setattr(exclusive_plan, "solve_objective", lambda *args, **named: LevelsResult())
+    monkeypatch.setattr(exclusive_plan, "find_any_plan", any_plan)
+    request = replace(colocated(1), objective=Objective("weighted_sum"), colocations=())
+    plan(replace(request, solver=SolverOptions(600.0)), reasons=False)
+    assert len(given) == 1 and given[0] > 300.0
 
 
 def test_instances_change_places_and_co_located_ones_stay():

@@ -1,6 +1,7 @@
 """Contents GPU by GPU that keep hard co-locations: against every plan of small requests, and where they are used."""
 
 import math
+import random
 import time
 from dataclasses import replace
 
@@ -78,6 +79,59 @@ def test_a_model_that_is_there_for_another_keeps_a_share():
     assert len(shares) == 2 and all(item["small"] >= 0.01 * (1 - 1e-6) for item in shares)
 
 
+def outlasting(seed: int) -> PlanRequest:
+    """Two or three models on two GPUs, any of which may be lost; in half of the requests with limits."""
+    rng = random.Random(f"outlasting{seed}")
+    limit = rng.choice([None, 25.0])
+    models = [
+        simple(
+            name, {"2g.12gb": float(rng.randint(8, 20)), "4g.24gb": float(rng.randint(21, 36))}, demand_rps=10.0,
+            min_throughput_rps=rng.choice([2.0, 3.5] if name == "a" else [None, 2.0, 3.5]), max_latency_ms=limit,
+        )
+        for name in "abc"[: rng.choice([2, 3, 3])]
+    ]  # fmt: skip
+    layouts = rng.choice([(("2g.12gb",) * 2,), (("2g.12gb",) * 2, ("4g.24gb",))])
+    return on_a30(
+        *models, count=2, layouts=layouts, sharing="fractional", objective=Objective("leximin", survives=1)
+    )
+
+
+@repeated("seeds", [(0, 2, 7, 9), range(10, 50)])
+def test_contents_reach_the_best_plan_that_survives(seeds):
+    better = reached = planned = 0
+    for seed in seeds:
+        request = outlasting(seed)
+        best = best_shared(request)
+        whole = plan(replace(request, sharing="exclusive"), reasons=False)
+        if best is None or not whole.objective.value:
+            continue
+        outcome = improved(request, whole, 10 * best[0])
+        level = whole.objective.value if outcome is None else outcome.objective.value
+        assert level is not None and level <= best[0] * (1 + 1e-6), seed
+        planned += 1
+        better += outcome is not None
+        reached += level >= best[0] * (1 - 1e-3)
+        assert plan(request, reasons=False).objective.value == pytest.approx(best[0], rel=1e-3), seed
+    assert better >= planned * 0.8 and planned >= 3
+    assert reached >= planned * 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.repeated
+def test_a_limited_plan_that_survives_is_one_of_contents(monkeypatch: pytest.MonkeyPatch):
+    """Also where whole slices have none that survives, and the plan without a loss is made to."""
+    monkeypatch.setattr(fractional_plan, "MAX_PROVEN_TENANCIES", 0)
+    family = Family(sharing="fractional", survives=True, minima=0.2, limits=True)
+    request = fleet_instance(6, 4, seed=1, family=family, seconds=20.0)
+    outcome = plan(request, reasons=False)
+    assert not list(violations(request, outcome))
+    details = outcome.statistics.details
+    assert outcome.objective.value == pytest.approx(
+        max(float(details[name]) for name in ("contents_value", "exclusive_value") if name in details),
+        rel=1e-3,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.repeated
 def test_a_plan_too_large_for_the_exact_program_is_one_of_contents(monkeypatch: pytest.MonkeyPatch):
@@ -97,8 +151,11 @@ def test_what_contents_do_not_count_is_left_to_others():
     assert not covers(build_problem(replace(few, colocations=())))
     assert not covers(build_problem(replace(few, objective=Objective("weighted_sum"))))
     assert not covers(build_problem(fleet_instance(4, 17, seed=1, family=family)))
-    survives = replace(family, survives=True, minima=0.1)
-    assert not covers(build_problem(fleet_instance(4, 2, seed=1, family=survives)))
+    models = tuple(replace(spec, min_throughput_rps=1.0) for spec in few.models)
+    survives = replace(few, models=models, objective=Objective("leximin", survives=1))
+    assert covers(build_problem(survives)) and covers(build_problem(replace(survives, colocations=())))
+    tiers = tuple(replace(spec, tier=number) for number, spec in enumerate(few.models))
+    assert not covers(build_problem(replace(few, models=tiers)))
 
 
 def test_a_search_without_time_leaves_the_plan_as_it_is():

@@ -1,6 +1,7 @@
 """Plans of whole slices with hard co-locations, bounded level by level over fillings of GPUs, on few GPUs proven.
 
-They begin with a plan of whole sets (patterns/colocated.py), which on more than a few GPUs is the better search.
+They begin with a plan of whole sets (patterns/colocated.py), which on more than a few GPUs is the better search. Plans
+that survive the loss of a GPU have only the proofs of few GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torchsplit_core.planning.patterns.feasibility import Decision
 from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch, search_fillings
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
 from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
-from torchsplit_core.planning.patterns.solve import build_search
+from torchsplit_core.planning.patterns.solve import LossLimits, build_search
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import (
@@ -76,6 +77,39 @@ class RaisedPlan:
         return self.assignment is not None, [round(level, LEVEL_DIGITS) for level in self.levels], self.proven
 
 
+def raise_surviving(
+    problem: Problem,
+    free: Problem,
+    start: Assignment | None,
+    bound: float,
+    deadline: float,
+    progress: Progress,
+) -> FilledPlan | None:
+    """The plan that survives the loss of any GPU, raised by questions; None where those do not apply to the request.
+
+    `free`: the problem without the loss and co-locations; `start`: a plan of it to begin with; `bound`: of the first
+    level.
+    """
+    request = problem.request
+    if not (requires_resilience(request) and goal_of(request).fair and _levels_decide(request)):
+        return None
+    minima = tuple(spec.min_throughput_rps or 0.0 for spec in request.models)
+    # Patterns that keep each minimum without the largest slice.
+    base = build_search(free, {}, LossLimits(minima, minima))
+    sets = hard_sets(problem.colocation_index, len(request.models)) if request.colocations else ()
+    if base is None or sets is None:
+        return None
+    counts = GpuCounts.of(base, sets, None, minima)
+    if counts is None:
+        return None
+    uncounted = replace(free, request=request, colocation_index=problem.colocation_index)
+    raising = _Raising(problem, free, uncounted, None, counts, deadline, progress, bound=bound)
+    if start is not None:
+        rates = [model.throughput_rps for model in build_planned_models(uncounted, start)]
+        raising.best = RaisedPlan(start, tuple(leximin_values(request, rates)))
+    return raising.ask_alone()
+
+
 def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> FilledPlan | None:
     """The plan found before the deadline; None if neither fillings nor questions apply to the request."""
     request = problem.request
@@ -128,16 +162,24 @@ class _Raising:
         request = self.problem.request
         if self.fillings is not None and len(self.fillings.fillings) <= FEW_FILLINGS:
             self._raise_fillings(self.fillings, partial_deadline(self.deadline, ALONE_SHARE))
-        levels = level_count(request)
         for step in (self._plan_sets, self._ask, self._raise_last):
-            if self.best.proven < levels and not self.infeasible:
+            if self.best.proven < level_count(request) and not self.infeasible:
                 step()
+        return self._planned()
+
+    def ask_alone(self) -> FilledPlan:
+        """Questions from the best plan on, and nothing else."""
+        self._ask()
+        return self._planned()
+
+    def _planned(self) -> FilledPlan:
         if self.best.assignment is None:
             return FilledPlan(self.uncounted, "infeasible" if self.infeasible else "timeout")
         bounds = self.best.bounds
         if not self.best.proven and self.bound < math.inf:
             bounds = (max(self.bound, self.best.levels[0]), *bounds[1:])
-        status: SolveStatus = "optimal" if self.best.proven == levels else "feasible"
+        proven = self.best.proven == level_count(self.problem.request)
+        status: SolveStatus = "optimal" if proven else "feasible"
         return FilledPlan(self.uncounted, status, self.best.assignment, bounds, self.best.proven)
 
     def _take(self, plan: RaisedPlan) -> None:
@@ -207,8 +249,13 @@ def _applies(request: PlanRequest) -> bool:
     goal = goal_of(request)
     return (
         (goal.fair or goal.by_cost)
-        and not has_penalties(request.objective)
         and not requires_resilience(request)
         and bool(request.colocations)
-        and all(item.mode == "hard" for item in request.colocations)
+        and _levels_decide(request)
     )
+
+
+def _levels_decide(request: PlanRequest) -> bool:
+    """Whether of two plans that keep hard co-locations the levels alone say which is better."""
+    hard = all(item.mode == "hard" for item in request.colocations)
+    return hard and not has_penalties(request.objective)

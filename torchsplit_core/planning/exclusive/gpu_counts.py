@@ -34,13 +34,18 @@ class GpuPlan:
 class GpuCounts:
     """The fleet of a search without co-locations GPU by GPU, for plans with co-located sets of models.
 
-    Slices are priced by the search over `fillings`, if given.
+    Slices are priced by the search over `fillings`, if given. `loss_minima`: the requests/s that each model must have
+    without any one GPU; empty where no loss is to be survived.
     """
 
     def __init__(
-        self, base: PatternSearch, sets: Sequence[tuple[int, ...]], fillings: FillingSearch | None = None
+        self,
+        base: PatternSearch,
+        sets: Sequence[tuple[int, ...]],
+        fillings: FillingSearch | None = None,
+        loss_minima: Sequence[float] = (),
     ) -> None:
-        self.base, self.sets = base, sets
+        self.base, self.sets, self.loss_minima = base, sets, loss_minima
         self.priced = base if fillings is None else fillings.search
         # To fillings each co-located model has pools of its own.
         members = () if fillings is None else fillings.members
@@ -69,12 +74,16 @@ class GpuCounts:
 
     @classmethod
     def of(
-        cls, base: PatternSearch, sets: Sequence[tuple[int, ...]], fillings: FillingSearch | None
+        cls,
+        base: PatternSearch,
+        sets: Sequence[tuple[int, ...]],
+        fillings: FillingSearch | None,
+        loss_minima: Sequence[float] = (),
     ) -> GpuCounts | None:
         """The counts; None where GPUs or instances are too many to be counted so, or GPUs are taken together."""
         if len(base.capacity.at_most) or base.capacity.gpus.sum() > MAX_GPUS:
             return None
-        counts = cls(base, sets, fillings)
+        counts = cls(base, sets, fillings, loss_minima)
         return counts if len(counts.offers) <= MAX_COUNTS else None
 
     def price(self, instance: Instance) -> float:
@@ -89,13 +98,19 @@ class GpuCounts:
         return levels
 
     def keeps_minima(self, plan: GpuPlan) -> bool:
-        """Whether every model has its minimum."""
-        return bool((self._rates(plan) >= self.base.demand.minima * (1 - ROUNDING)).all())
+        """Whether every model has its minimum, and without any one GPU what it must then have."""
+        lost = range(len(self.gpus)) if any(self.loss_minima) else ()
+        least = np.array(self.loss_minima) * (1 - ROUNDING)
+        return bool((self._rates(plan) >= self.base.demand.minima * (1 - ROUNDING)).all()) and all(
+            (self._rates(plan, gpu) >= least).all() for gpu in lost
+        )
 
-    def _rates(self, plan: GpuPlan) -> Vector:
-        """Requests/s of every model."""
+    def _rates(self, plan: GpuPlan, lost: int | None = None) -> Vector:
+        """Requests/s of every model, without one GPU if that is lost."""
         served: dict[tuple[int, int], dict[int, float]] = {}
-        for (_, model, number, stage, pool), count in plan.instances.items():
+        for (gpu, model, number, stage, pool), count in plan.instances.items():
+            if gpu == lost:
+                continue
             by_stage = served.setdefault((model, number), {})
             rate = float(self.base.options[model].options[number].stages[stage].rates[pool])
             by_stage[stage] = by_stage.get(stage, 0.0) + count * rate

@@ -1,7 +1,7 @@
-"""Levels of whole slices with hard co-locations on few GPUs, raised by questions (question_program.py).
+"""Levels of whole slices on few GPUs, with hard co-locations or a loss survived, raised by questions.
 
-A level just above the plan is asked: "none" proves it. Where that takes too long, plans are approached a few GPUs at a
-time, and levels far above are refuted.
+The program of a question is that of question_program.py. A level just above the plan is asked: "none" proves it. Where
+that takes too long, plans are approached a few GPUs at a time, and levels far above are refuted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ PRICE_SHARE = 0.2
 QUESTION_SHARE, NEXT_SHARE, MIN_QUESTION_S = 0.3, 0.5, 1.5
 """Part of the remaining time of the first level and of later ones for a question, and least seconds."""
 
-APPROACH_SHARE, APPROACH_S, QUICK_S = 0.25, 1.0, 0.15
-"""Part of the first level's time for approaching it, most seconds of a program, and those of a quick one."""
+APPROACH_SHARE, ROUGH_SHARE, APPROACH_S, QUICK_S = 0.25, 0.6, 1.0, 0.15
+"""Part of the first level's time for approaching it, and from any plan at all, most seconds of a program, and those of
+a quick one."""
 
 FIRST_OPENED, MAX_FAILURES = 3, 12
 """GPUs planned anew at first, and programs in a row without a better plan after which the approach ends."""
@@ -133,8 +134,11 @@ def raise_by_questions(
         if plan is None or not raising.take(plan, 0):
             raised.infeasible = verdict == "none"
             return raised
+        raising.is_rough = True
     for k in range(count):
-        until = partial_deadline(deadline, LEVEL_SHARE if k else FIRST_SHARE)
+        # Where a loss is to be survived nothing follows that would raise a level left open.
+        first = 1.0 if counts.loss_minima else FIRST_SHARE
+        until = partial_deadline(deadline, LEVEL_SHARE if k else first)
         high = ceilings[k]
         if not k:
             high = min(high, bound)
@@ -157,6 +161,8 @@ class _Raising:
     raised: RaisedLevels
     deadline: float
     report: Callable[[float, GpuPlan], None]
+    is_rough: bool = False
+    """Whether the plan is any at all, far below what is soon approached."""
     draw: random.Random = field(default_factory=lambda: random.Random(0))
 
     def take(self, plan: GpuPlan, k: int) -> bool:
@@ -178,6 +184,9 @@ class _Raising:
         The first level gets a short question before it is approached, since many are proven by it.
         """
         step, halving, approached = 0.0, False, False
+        if self.is_rough and not k:
+            self._approach(high, partial_deadline(until, ROUGH_SHARE))
+            approached = True
         while time.perf_counter() < until:
             low = self.raised.levels[k]
             if high <= low * (1 + PROOF_STEP):

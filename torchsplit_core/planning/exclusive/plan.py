@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
-from torchsplit_core.planning.exclusive.filled import plan_fillings
+from torchsplit_core.planning.exclusive.filled import FilledPlan, plan_fillings, raise_surviving
 from torchsplit_core.planning.exclusive.surviving import SurvivingPlan, plan_surviving
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
@@ -102,7 +102,7 @@ def _solve_surviving(
     few = len(problem.choices) <= MAX_SPREAD_CHOICES
     until = partial_deadline(deadline, FEW_SURVIVOR_SHARE if few else SURVIVOR_SHARE)
     objective = replace(request.objective, survives=0)
-    relaxed = replace(_with_spare_capacity(request), objective=objective)
+    relaxed = replace(with_spare_capacity(request), objective=objective)
     without = _solve(build_problem(relaxed), partial_deadline(until, FIRST_SURVIVOR_SHARE), progress, watch)
     if without.levels.status == "infeasible":
         return ExclusiveResult(problem, without.levels)
@@ -176,10 +176,7 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     with watch.searching():
         filled = plan_fillings(problem, deadline, progress)
     if filled is not None:
-        levels = LevelsResult(filled.status, proven=filled.proven, bounds=list(filled.bounds))
-        return ExclusiveResult(
-            filled.problem, levels, filled.assignment, {"method": "patterns, on filled GPUs"}
-        )
+        return _result_of_filled(filled, "patterns, on filled GPUs")
     if not _has_few_layouts(problem):
         with watch.searching():
             colocated = plan_colocated(problem, deadline, progress)
@@ -213,6 +210,12 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
                 bound = None if from_patterns is None else next(iter(from_patterns.levels.bounds), None)
                 if bound is not None:
                     value_bound = min(value_bound, bound * (1 + TOLERANCE))
+            if from_patterns is None or from_patterns.levels.status != "optimal":
+                with watch.searching():
+                    start = None if from_patterns is None or not spread else from_patterns.assignment
+                    asked = raise_surviving(problem, free, start, value_bound, deadline, progress)
+                if asked is not None and asked.status != "timeout":
+                    return _result_of_filled(asked, "questions, GPU by GPU")
         if from_patterns is not None and (
             from_patterns.levels.status == "optimal"
             or len(problem.choices) > (MAX_SPREAD_CHOICES if spread else MAX_CHOICES)
@@ -232,12 +235,17 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     levels_result = solve_objective(formulation, deadline, progress=progress)
     watch.searched_s += levels_result.seconds
     if levels_result.status == "timeout" and from_patterns is None:
-        levels_result = find_any_plan(formulation, FALLBACK_S)
+        levels_result = find_any_plan(formulation, max(FALLBACK_S, deadline - time.perf_counter()))
         watch.searched_s += levels_result.seconds
     from_program = ExclusiveResult(problem, levels_result, details={"stages": levels_result.levels})
     if levels_result.best is not None:
         from_program.assignment = assign_integer(formulation, levels_result.best)
     return from_program if from_patterns is None or _is_better(from_program, from_patterns) else from_patterns
+
+
+def _result_of_filled(filled: FilledPlan, method: str) -> ExclusiveResult:
+    levels = LevelsResult(filled.status, proven=filled.proven, bounds=list(filled.bounds))
+    return ExclusiveResult(filled.problem, levels, filled.assignment, {"method": method})
 
 
 def _build_reporting(problem: Problem, deadline: float) -> Formulation:
@@ -272,7 +280,7 @@ def _solve_relaxed(
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0, survives=0)
-    relaxed_request = replace(_with_spare_capacity(request), colocations=(), objective=free)
+    relaxed_request = replace(with_spare_capacity(request), colocations=(), objective=free)
     if relaxed_request == request:
         # Nothing was dropped, and patterns have been tried.
         return None
@@ -317,7 +325,7 @@ def _spread_plan(
     return ExclusiveResult(problem, levels_result, assignment, {"method": "patterns, dealt out"})
 
 
-def _with_spare_capacity(request: PlanRequest) -> PlanRequest:
+def with_spare_capacity(request: PlanRequest) -> PlanRequest:
     """The request with raised minima: of n GPUs one has 1/n of a model or more, and the rest must keep its minimum."""
     count = sum(entry.count for entry in request.gpus)
     if not requires_resilience(request) or count == 1:

@@ -1,8 +1,8 @@
-"""A question about whole slices with hard co-locations on few GPUs, as a program in whole numbers.
+"""A question about whole slices on few GPUs, with hard co-locations or a loss survived, as a program in whole numbers.
 
-Every GPU is counted by itself, so the program knows which models stand together on it. A question fixes what each model
-needs, and a slice that gives more counts as much as that: HiGHS then decides in a second what it leaves open for
-minutes where it has to maximise the level.
+Every GPU is counted by itself, so the program knows which models stand together on it, and what is left without it. A
+question fixes what each model needs, and a slice that gives more counts as much as that: HiGHS then decides in a second
+what it leaves open for minutes where it has to maximise the level.
 
 | row | formula |
 |---|---|
@@ -13,6 +13,7 @@ minutes where it has to maximise the level.
 | price[i,m] | Σ π[m,p]·n[g,p,m,o,s] + c·b[i,m] + c·short[m] ≥ c, the least cost of level i for m at prices π |
 | worth[g] | Σ π[m,p]·n[g,p,m,o,s] ≤ the dearest filling of g at these prices |
 | stages[n] | n[g,p,m,o,s] ≤ X·Σ n[·,·,m,o,s + 1], the first stage after the last, if o has several |
+| loss[g,m,o,s] | Σ_{other GPUs, p} min(rate / minimum, 1)·n[·,p,m,o,s] ≥ w[m,o], where a loss is to be survived |
 | below[i] | Σ_m b[i,m] ≤ the models allowed below level i |
 | together[g,k] | a[g,k] ≤ Σ n[g,·,m,·,·] for each model m of set k |
 | absent[g,k] | n[g,p,m,o,s] ≤ X·a[g,k] |
@@ -96,6 +97,7 @@ class QuestionProgram:
                 self.rows.add_row(-INF, 0.0, [self.counts[key], self.options[key[1:3]]], [1.0, -float(count)])
         self._keep_stages_together()
         self._reach(question, short=short, priced=priced)
+        self._survive()
         if priced:
             self._sell()
         self._stand_together()
@@ -179,6 +181,21 @@ class QuestionProgram:
                     self._pay(model, level, relief)
             if below:
                 self.rows.add_row(-INF, float(allowed), below, [1.0] * len(below))
+
+    def _survive(self) -> None:
+        terms: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
+        for key, rate, _ in self.fleet.offers:
+            terms.setdefault(key[1:4], []).append((key[0], self.counts[key], rate))
+        for (model, number, _), offered in terms.items():
+            least = self.fleet.loss_minima[model] if self.fleet.loss_minima else 0.0
+            for lost in sorted({gpu for gpu, _, _ in offered}) if least > 0 else ():
+                columns = [column for gpu, column, _ in offered if gpu != lost]
+                values = [REACH_SCALE * min(1.0, rate / least) for gpu, _, rate in offered if gpu != lost]
+                if (model, number) in self.options:
+                    columns.append(self.options[model, number])
+                    self.rows.add_row(0.0, INF, columns, [*values, -REACH_SCALE])
+                else:
+                    self.rows.add_row(REACH_SCALE, INF, columns, values)
 
     def _reach_model(
         self,

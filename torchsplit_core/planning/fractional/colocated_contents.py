@@ -1,12 +1,14 @@
-"""A better plan of shared slices that keeps hard co-locations: contents of each GPU, a few GPUs at a time.
+"""A better plan of shared slices on few GPUs that keeps hard co-locations or survives the loss of any GPU.
 
-The program of slice_contents.py, in which every GPU is a pool of its own, with rows for models that stand together. A
-GPU is open, and any of some sets of models may stand there, or it keeps its layout and which models stand together.
+Contents of each GPU, a few GPUs at a time. The program of slice_contents.py, in which every GPU is a pool of its own,
+with rows for models that stand together. A GPU is open, and any of some sets of models may stand there, or it keeps its
+layout and which models stand together.
 
 | row | formula |
 |---|---|
 | together[g,k] | a[g,k] ≤ Σ_{s∈g with m} n[s] for every member m of set k |
 | absent[g,k] | Σ_{s∈g with m} n[s] ≤ X·a[g,k] |
+| loss[g,m] | Σ of what m has elsewhere than on g ≥ minimum(m), where the loss of a GPU is to be survived |
 | reach[m] | Σ of what m has / need(m) + short[m] ≥ 1 |
 | rest[m] | q[m] ≤ level(m), q[m] ≤ RISE · the level of the known plan |
 
@@ -48,7 +50,7 @@ from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import requires_resilience, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import INF, ProgramRejected
-from torchsplit_core.values import PlannedGpu
+from torchsplit_core.values import PlanModel, PlannedGpu
 
 STEP_S = 0.4
 """Most seconds of a program: more of them beat longer ones (S3 with five pairs)."""
@@ -79,17 +81,24 @@ class _Room:
 
 
 def covers(problem: Problem) -> bool:
-    """Whether these contents are all that counts: hard co-locations of whole models, and no loss to be survived.
+    """Whether these contents are what the request is about: hard co-locations of whole models, or a loss survived.
 
     Not on many GPUs.
     """
-    sets = hard_sets(problem.colocation_index, len(problem.request.models))
     return (
-        sets is not None
+        (bool(problem.colocation_index.hard_members) or requires_resilience(problem.request))
+        and _tied_sets(problem) is not None
         and sum(len(group.gpu_ids) for group in problem.groups) <= MAX_GPUS
         and is_countable(problem)
-        and not requires_resilience(problem.request)
     )
+
+
+def _tied_sets(problem: Problem) -> tuple[frozenset[int], ...] | None:
+    """The models joined by hard co-locations; None if stages are joined."""
+    if not problem.colocation_index.hard_members:
+        return ()
+    sets = hard_sets(problem.colocation_index, len(problem.request.models))
+    return None if sets is None else tuple(map(frozenset, sets))
 
 
 def improve_colocated(
@@ -100,22 +109,28 @@ def improve_colocated(
     deadline: float,
     free: Sequence[PlannedGpu] = (),
 ) -> Assignment | None:
-    """Shares with a higher level than these GPUs', which keep all hard co-locations, by `deadline`.
+    """Shares with a higher level than these GPUs', which keep what ties models and survive like these, by `deadline`.
 
     Requires a problem with a group for each GPU, which contents cover. None without a better plan. `bound`: no plan
-    has a higher level.
+    has a higher level. `free`: a plan whose least shares are tried first.
     """
-    sets = hard_sets(problem.colocation_index, len(problem.request.models))
+    sets = _tied_sets(problem)
     start = None if sets is None else content_plan(problem, gpus, level)
     if sets is None or start is None:
         return None
     hints = content_plan(problem, free, level)
-    search = _Search(problem, tuple(map(frozenset, sets)), bound, {} if hints is None else hints.least)
+    search = _Search(problem, sets, bound, {} if hints is None else hints.least)
     best = search.run(start, deadline)
     if best is start:
         return None
     assignment = assign_patterns(problem, best.layouts, best.patterns)
-    return equalise_shares(problem, assignment, presence_shares(problem))
+    surviving = [m for m, spec in enumerate(problem.request.models) if _outlives_loss(problem, spec)]
+    return equalise_shares(problem, assignment, presence_shares(problem), surviving)
+
+
+def _outlives_loss(problem: Problem, spec: PlanModel) -> bool:
+    """Whether the model must keep a minimum without any one GPU."""
+    return requires_resilience(problem.request) and bool(spec.min_throughput_rps)
 
 
 class _Search:
@@ -268,6 +283,7 @@ class _ColocatedProgram(ContentProgram):
                 self.rows.upper[column] = 0.0
         self.present: dict[tuple[int, int], int] = {}
         self._add_presence()
+        self._survive()
         self._begin_with(best)
 
     def _begin_with(self, best: ContentPlan) -> None:
@@ -291,6 +307,21 @@ class _ColocatedProgram(ContentProgram):
         for content in super()._list_contents(pool, [alike for alike in tenants if alike[0].case in cases]):
             if frozenset(tenant.case for tenant in content) in together:
                 yield content
+
+    def _survive(self) -> None:
+        """Rows of what models keep without each GPU."""
+        gpu_of: dict[int, int] = {}
+        for column, (pool, tenants) in self.contents.items():
+            # Its shares follow its column.
+            gpu_of.update(dict.fromkeys(range(column, column + 1 + len(tenants)), pool[0]))
+        for case, terms in self.rates.items():
+            spec = self.problem.request.models[self.problem.cases[case].model]
+            if not _outlives_loss(self.problem, spec):
+                continue
+            least = (spec.min_throughput_rps or 0.0) * (1 + TOLERANCE)
+            for lost in sorted({gpu_of[column] for column, _ in terms}):
+                others = [(column, rate / least) for column, rate in terms if gpu_of[column] != lost]
+                self.rows.add_row(1.0, INF, [column for column, _ in others], [rate for _, rate in others])
 
     def _add_presence(self) -> None:
         using: dict[tuple[int, int], list[int]] = {}

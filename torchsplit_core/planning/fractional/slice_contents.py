@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -35,13 +36,15 @@ from torchsplit_core.planning.fractional.restricted_master import (
     slices_per_column,
 )
 from torchsplit_core.planning.fractional.tenancy_counts import (
-    counts_all_limits,
+    choices_by_point,
+    counts_all_levels,
     counts_of,
     latency_part,
     longest_latencies,
 )
+from torchsplit_core.planning.outcome.instances import point_key
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, reached_levels, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, reached_levels, requires_resilience, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
@@ -140,19 +143,20 @@ def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
 
 
 def is_known(problem: Problem) -> bool:
-    """Whether contents cover the request: what `is_countable` says, and no model is tied to another.
+    """Whether contents cover the request: what `is_countable` says, no loss, and no model is tied to another.
 
     Soft co-locations choose among plans of equal levels, which a higher level comes before.
     """
-    return is_countable(problem) and not ties_models(problem.request)
+    request = problem.request
+    return is_countable(problem) and not requires_resilience(request) and not ties_models(request)
 
 
 def is_countable(problem: Problem) -> bool:
-    """Whether a program of contents counts all but ties: a fair objective, models of one case and stage."""
+    """Whether contents count all but ties and survival: a fair objective, models of one case and stage."""
     cases = problem.cases
     return (
         goal_of(problem.request).fair
-        and counts_all_limits(problem)
+        and counts_all_levels(problem)
         and not any(group.held or group.parts or group.must_change for group in problem.groups)
         and all(case.stages == 1 for case in cases)
         and len({case.model for case in cases}) == len(cases)
@@ -176,17 +180,22 @@ def content_plan(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> 
         least[case] = max(part, least.get(case, 0.0))
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
     case_of = {problem.request.models[case.model].name: number for number, case in enumerate(problem.cases)}
-    contents: dict[Content, int] = {}
+    choice_of = choices_by_point(problem)
+    contents: Counter[Content] = Counter()
+    patterns: Counter[PlacedPattern] = Counter()
     for gpu in gpus:
+        group = group_of[gpu.id]
         for item in gpu.slices:
             if item.tenants:
+                pool = group, item.profile
                 cases = sorted({case_of[tenant.model] for tenant in item.tenants})
-                content = (
-                    (group_of[gpu.id], item.profile),
-                    tuple((case, least.get(case, 0.0)) for case in cases),
-                )
-                contents[content] = contents.get(content, 0) + 1
-    return ContentPlan(level, counts.layouts, contents, least)
+                contents[pool, tuple((case, least.get(case, 0.0)) for case in cases)] += 1
+                shares = [
+                    (choice_of[group, point_key(gpu.type, item.profile, tenant)], tenant.share)
+                    for tenant in item.tenants
+                ]
+                patterns[PlacedPattern(pool, tuple(shares))] += 1
+    return ContentPlan(level, counts.layouts, contents, least, patterns)
 
 
 def presence_parts(problem: Problem) -> dict[int, float]:

@@ -101,19 +101,19 @@ def count_tenancies(
 
 def counts_all_limits(problem: Problem) -> bool:
     """Whether the request has no penalties, no survival and no tiers, which counts do not know."""
-    request = problem.request
-    penalised = request.objective.memory_violation_penalty is not None
-    return not (penalised or requires_resilience(request) or has_tiers(request))
+    return counts_all_levels(problem) and not requires_resilience(problem.request)
+
+
+def counts_all_levels(problem: Problem) -> bool:
+    """The same but for survival."""
+    penalised = problem.request.objective.memory_violation_penalty is not None
+    return not (penalised or has_tiers(problem.request))
 
 
 def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | None:
     """The counts of a plan; None if a GPU's slices are in none of the problem's layouts."""
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
-    models = problem.request.models
-    choice_of = {
-        (choice.group, _choice_key(models[choice.model], choice)): number
-        for number, choice in reversed(list(enumerate(problem.choices)))
-    }
+    choice_of = choices_by_point(problem)
     layouts: Counter[tuple[int, int]] = Counter()
     tenancies: Counter[int] = Counter()
     for gpu in gpus:
@@ -135,6 +135,15 @@ def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | N
             for tenant in item.tenants
         )
     return PlannedCounts(layouts, tenancies)
+
+
+def choices_by_point(problem: Problem) -> Mapping[tuple[int, PointKey], int]:
+    """The index of the choice by its group and point."""
+    models = problem.request.models
+    return {
+        (choice.group, _choice_key(models[choice.model], choice)): number
+        for number, choice in reversed(list(enumerate(problem.choices)))
+    }
 
 
 def _choice_key(spec: PlanModel, choice: Choice) -> PointKey:
