@@ -39,6 +39,13 @@ FAMILIES = {
     "shared, pairs": (64, 256, 20, Family(sharing="fractional", pairs=8)),
     "survives": (64, 256, 20, Family(survives=True, minima=4.0)),
     "shared, survives": (64, 256, 20, Family(sharing="fractional", survives=True, minima=1.0)),
+    "survives on six": (8, 6, 20, Family(types=FIVE_TYPES, survives=True, minima=0.2, limits=True)),
+    "shared, survives on six": (
+        8,
+        6,
+        20,
+        Family(types=FIVE_TYPES, sharing="fractional", survives=True, minima=0.2, limits=True),
+    ),
     "shared, limits": (8, 4, 20, Family(sharing="fractional", limits=True)),
 }
 """Models, GPUs, seconds, and what the requests have, by name."""

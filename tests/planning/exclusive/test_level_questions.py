@@ -17,6 +17,7 @@ from torchsplit_core.planning.exclusive import filled
 from torchsplit_core.planning.exclusive.gpu_counts import GpuCounts, GpuPlan
 from torchsplit_core.planning.exclusive.level_questions import approach, ask, raise_by_questions
 from torchsplit_core.planning.exclusive.question_program import QuestionProgram
+from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.patterns import gpu_fillings
 from torchsplit_core.planning.patterns.colocated import hard_sets, plan_colocated
 from torchsplit_core.planning.patterns.feasibility import FeasibilityProblem
@@ -94,9 +95,9 @@ def test_a_plan_is_the_same_after_it_was_counted_and_dealt_out():
     assert GpuCounts.of(counts.base, counts.sets, None) is not None
     sets_plan = plan_colocated(build_problem(request), time.perf_counter() + 2.0, free=free)
     assert sets_plan is not None
-    counted = counts.plan_of(free, sets_plan.assignment)
+    counted = counts.plan_of(free, build_planned_gpus(request, sets_plan.assignment))
     assert counted is not None
-    again = counts.plan_of(free, counts.assign(free, counted))
+    again = counts.plan_of(free, build_planned_gpus(request, counts.assign(free, counted)))
     assert again is not None and by_gpu(again) == by_gpu(counted)
     program = QuestionProgram(counts, FeasibilityProblem((0.01,)), short=True)
     values = program.values_of(counted)
@@ -115,7 +116,7 @@ def test_the_approach_opens_no_more_than_it_says():
     free, counts = counts_of(request)
     sets_plan = plan_colocated(build_problem(request), time.perf_counter() + 2.0, free=free)
     assert sets_plan is not None
-    before = counts.plan_of(free, sets_plan.assignment)
+    before = counts.plan_of(free, build_planned_gpus(request, sets_plan.assignment))
     assert before is not None
     level = min(counts.model_levels(before))
     lacking, after = approach(counts, FeasibilityProblem((1.2 * level,)), before, {1, 4}, 10.0)
@@ -158,7 +159,8 @@ def test_a_type_on_which_nobody_runs_changes_nothing(profile, monkeypatch):
         assert levels_of(request, outcome) == pytest.approx(levels_of(request, alone), rel=1e-6)
         free, counts = counts_of(replace(request, gpus=gpus))
         counted = GpuPlan(tuple(counts.columns[group][0] for group in counts.gpus), {})
-        assert counts.plan_of(free, counts.assign(free, counted)) == counted
+        planned = build_planned_gpus(free.request, counts.assign(free, counted))
+        assert counts.plan_of(free, planned) == counted
 
 
 def test_minima_that_no_plan_keeps_are_infeasible():

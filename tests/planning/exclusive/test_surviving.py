@@ -14,7 +14,7 @@ from tests.support.planning.requests import on_a30, with_another_type
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
-from torchsplit_core.planning.exclusive.filled import FilledPlan, raise_surviving
+from torchsplit_core.planning.exclusive.filled import FilledPlan, raise_surviving, surviving_counts
 from torchsplit_core.planning.exclusive.surviving import plan_surviving
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_layouts, build_planned_gpus
@@ -169,12 +169,16 @@ def test_a_plan_with_pairs_or_for_a_sum_is_made_to_survive(block, monkeypatch):
     assert plans >= 5 and optimal >= 1
 
 
-def asked_alone(request: PlanRequest) -> FilledPlan | None:
-    """What questions alone find, without a plan or a bound to begin with."""
+def asked_alone(request: PlanRequest, start: Assignment | None = None) -> FilledPlan | None:
+    """What questions find without a bound to begin with; None where they do not apply."""
     objective = replace(request.objective, survives=0)
+    problem = build_problem(request)
     free = build_problem(replace(request, colocations=(), objective=objective))
+    counts = surviving_counts(problem, free)
+    if counts is None:
+        return None
     until = time.perf_counter() + 60.0
-    return raise_surviving(build_problem(request), free, None, math.inf, until, ignore_progress)
+    return raise_surviving(problem, free, counts, start, math.inf, until, ignore_progress)
 
 
 def cut_apart(seed: int) -> PlanRequest:
@@ -223,6 +227,9 @@ def test_questions_find_and_prove_the_best_plan_that_survives(draw, seeds):
         assert survives_failure(request, gpus), seed
         levels = level_values(request, gpus, planned_models_of(request, gpus))
         assert list(levels) == pytest.approx(list(expected[0])[: len(levels)], rel=1e-6), seed
+        # From its own plan on nothing is to be found.
+        again = asked_alone(request, asked.assignment)
+        assert again is not None and again.status == "optimal", seed
     assert proven >= 3 and infeasible >= 2
 
 

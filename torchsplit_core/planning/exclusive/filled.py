@@ -77,18 +77,10 @@ class RaisedPlan:
         return self.assignment is not None, [round(level, LEVEL_DIGITS) for level in self.levels], self.proven
 
 
-def raise_surviving(
-    problem: Problem,
-    free: Problem,
-    start: Assignment | None,
-    bound: float,
-    deadline: float,
-    progress: Progress,
-) -> FilledPlan | None:
-    """The plan that survives the loss of any GPU, raised by questions; None where those do not apply to the request.
+def surviving_counts(problem: Problem, free: Problem) -> GpuCounts | None:
+    """The GPUs one by one, any of which may be lost; None where questions do not apply to the request.
 
-    `free`: the problem without the loss and co-locations; `start`: a plan of it to begin with; `bound`: of the first
-    level.
+    `free`: the problem without the loss and co-locations.
     """
     request = problem.request
     if not (requires_resilience(request) and goal_of(request).fair and _levels_decide(request)):
@@ -97,16 +89,30 @@ def raise_surviving(
     # Patterns that keep each minimum without the largest slice.
     base = build_search(free, {}, LossLimits(minima, minima))
     sets = hard_sets(problem.colocation_index, len(request.models)) if request.colocations else ()
-    if base is None or sets is None:
-        return None
-    counts = GpuCounts.of(base, sets, None, minima)
-    if counts is None:
-        return None
+    return None if base is None or sets is None else GpuCounts.of(base, sets, None, minima)
+
+
+def raise_surviving(
+    problem: Problem,
+    free: Problem,
+    counts: GpuCounts,
+    start: Assignment | None,
+    bound: float,
+    deadline: float,
+    progress: Progress,
+) -> FilledPlan:
+    """The plan that survives the loss of any GPU, raised by questions.
+
+    `start`: a plan to begin with; `bound`: of the first level.
+    """
+    request = problem.request
     uncounted = replace(free, request=request, colocation_index=problem.colocation_index)
     raising = _Raising(problem, free, uncounted, None, counts, deadline, progress, bound=bound)
-    if start is not None:
-        rates = [model.throughput_rps for model in build_planned_models(uncounted, start)]
-        raising.best = RaisedPlan(start, tuple(leximin_values(request, rates)))
+    known = None if start is None else counts.plan_of(free, build_planned_gpus(request, start))
+    if known is not None:
+        assignment = counts.assign(uncounted, known)
+        rates = [model.throughput_rps for model in build_planned_models(uncounted, assignment)]
+        raising.best = RaisedPlan(assignment, tuple(leximin_values(request, rates)))
     return raising.ask_alone()
 
 
@@ -205,7 +211,8 @@ class _Raising:
         request, counts = self.problem.request, self.counts
         if counts is None:
             return
-        start = None if self.best.assignment is None else counts.plan_of(self.free, self.best.assignment)
+        best = self.best.assignment
+        start = None if best is None else counts.plan_of(self.free, build_planned_gpus(request, best))
         raised = raise_by_questions(
             counts,
             tier_groups(request.models),

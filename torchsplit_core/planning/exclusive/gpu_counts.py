@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.planning.outcome.assignment import Assignment, ColocatedGpus, assign_instances
+from torchsplit_core.planning.outcome.instances import choices_by_point, point_key
 from torchsplit_core.planning.patterns.capacity import Vector
 from torchsplit_core.planning.patterns.feasibility import PatternSearch
 from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.values import PlannedGpu
 
 MAX_GPUS, MAX_COUNTS = 16, 1_500
 """GPUs, and instances that are counted, up to which a program counts GPU by GPU."""
@@ -164,43 +166,70 @@ class GpuCounts:
             idle[gpu, pool] -= 1
         return GpuPlan(plan.columns, instances)
 
-    def plan_of(self, free: Problem, assignment: Assignment) -> GpuPlan | None:
-        """A plan on GPUs of the problem without co-locations; None if a model runs in no known way."""
+    def plan_of(self, free: Problem, gpus: Sequence[PlannedGpu]) -> GpuPlan | None:
+        """The plan of these GPUs, of the problem without co-locations; None if a model runs in no known way."""
         capacity = self.base.capacity
-        index_of = {id(choice): number for number, choice in enumerate(free.choices)}
+        choice_of = choices_by_point(free)
         pool_of = {pool: number for number, pool in enumerate(capacity.pools)}
-        column_of = {key: number for number, key in enumerate(capacity.columns)}
+        used: dict[int, list[tuple[int, PlannedGpu]]] = {}
+        group_of = {name: number for number, group in enumerate(free.groups) for name in group.gpu_ids}
+        for gpu in gpus:
+            group = group_of[gpu.id]
+            needed = np.zeros(len(capacity.pools))
+            for item in gpu.slices:
+                if item.tenants and (group, item.profile) not in pool_of:
+                    return None
+                if item.tenants:
+                    needed[pool_of[group, item.profile]] += 1
+            if needed.any():
+                fitting = (n for n in self.columns[group] if (capacity.slices[:, n] >= needed).all())
+                column = next(fitting, None)
+                if column is None:
+                    return None
+                used.setdefault(group, []).append((column, gpu))
         columns = [self.columns[group][0] for group in self.gpus]
-        places: dict[str, int] = {}
-        for group in sorted(set(self.gpus)):
-            used = [(column_of[key], name) for name, key in assignment.columns.items() if key[0] == group]
-            # Equal GPUs stand in the order of the rows `twins`.
-            for gpu, (column, name) in enumerate(sorted(used, reverse=True), self.gpus.index(group)):
-                columns[gpu], places[name] = column, gpu
         standing: list[list[tuple[int, int, int]]] = [[] for _ in self.base.options]
-        for slice_ in assignment.slices:
-            for choice, _ in slice_.tenants:
-                place = places[slice_.gpu_id], index_of[id(choice)], pool_of[slice_.group, slice_.profile]
-                standing[choice.model].append(place)
+        for group, filled in used.items():
+            # Equal GPUs stand in the order of the rows `twins`.
+            filled.sort(key=lambda entry: -entry[0])
+            for number, (column, gpu) in enumerate(filled, self.gpus.index(group)):
+                columns[number] = column
+                for item in gpu.slices:
+                    for tenant in item.tenants:
+                        index = choice_of[group, point_key(gpu.type, item.profile, tenant)]
+                        place = number, index, pool_of[group, item.profile]
+                        standing[free.choices[index].model].append(place)
         instances: dict[Instance, int] = {}
         for model, slices in enumerate(standing):
             if not slices:
                 continue
-            number = self._option_of(model, {index for _, index, _ in slices})
-            if number is None:
+            placed = self._in_option(free, model, slices)
+            if placed is None:
                 return None
-            stages = self.base.options[model].options[number].stages
-            for gpu, index, pool in slices:
-                stage = next(stage for stage, offer in enumerate(stages) if index in offer.choices)
-                key = gpu, model, number, stage, pool
+            for key in placed:
                 instances[key] = instances.get(key, 0) + 1
         return GpuPlan(tuple(columns), instances)
 
-    def _option_of(self, model: int, choices: set[int]) -> int | None:
-        """The option that has all these choices."""
+    def _in_option(
+        self, free: Problem, model: int, slices: Sequence[tuple[int, int, int]]
+    ) -> list[Instance] | None:
+        """Instances (GPU, choice, pool) of the first option whose points are as good as theirs."""
         for number, option in enumerate(self.base.options[model].options):
-            if choices <= {choice for offer in option.stages for choice in offer.choices}:
-                return number
+            stages = {
+                (free.choices[offer.choices[pool]].case, free.choices[offer.choices[pool]].stage, pool): stage
+                for stage, offer in enumerate(option.stages)
+                for _, _, pool in slices
+                if offer.rates[pool] > 0
+            }
+            placed: list[Instance] = []
+            for gpu, index, pool in slices:
+                choice = free.choices[index]
+                stage = stages.get((choice.case, choice.stage, pool), -1)
+                if stage < 0 or option.stages[stage].rates[pool] < choice.rate_rps * (1 - ROUNDING):
+                    break
+                placed.append((gpu, model, number, stage, pool))
+            else:
+                return placed
         return None
 
     def assign(self, free: Problem, plan: GpuPlan) -> Assignment:

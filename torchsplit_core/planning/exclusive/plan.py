@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
-from torchsplit_core.planning.exclusive.filled import FilledPlan, plan_fillings, raise_surviving
+from torchsplit_core.planning.exclusive.filled import (
+    FilledPlan,
+    plan_fillings,
+    raise_surviving,
+    surviving_counts,
+)
+from torchsplit_core.planning.exclusive.gpu_counts import GpuCounts
 from torchsplit_core.planning.exclusive.surviving import SurvivingPlan, plan_surviving
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
@@ -64,6 +70,9 @@ COLOCATED_SHARE = 0.3
 MAX_LAYOUTS = 500
 """Layouts by the members present up to which a program with hard co-locations is solved in seconds."""
 
+PROGRAM_SHARE = 0.35
+"""Part of the remaining time for the program where questions follow: where it is small it has a good plan soon."""
+
 SETS_SHARE = 0.5
 """Part of the remaining time for hard co-locations by patterns, if a program follows."""
 
@@ -102,7 +111,7 @@ def _solve_surviving(
     few = len(problem.choices) <= MAX_SPREAD_CHOICES
     until = partial_deadline(deadline, FEW_SURVIVOR_SHARE if few else SURVIVOR_SHARE)
     objective = replace(request.objective, survives=0)
-    relaxed = replace(with_spare_capacity(request), objective=objective)
+    relaxed = replace(_with_spare_capacity(request), objective=objective)
     without = _solve(build_problem(relaxed), partial_deadline(until, FIRST_SURVIVOR_SHARE), progress, watch)
     if without.levels.status == "infeasible":
         return ExclusiveResult(problem, without.levels)
@@ -210,12 +219,11 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
                 bound = None if from_patterns is None else next(iter(from_patterns.levels.bounds), None)
                 if bound is not None:
                     value_bound = min(value_bound, bound * (1 + TOLERANCE))
-            if from_patterns is None or from_patterns.levels.status != "optimal":
-                with watch.searching():
-                    start = None if from_patterns is None or not spread else from_patterns.assignment
-                    asked = raise_surviving(problem, free, start, value_bound, deadline, progress)
-                if asked is not None and asked.status != "timeout":
-                    return _result_of_filled(asked, "questions, GPU by GPU")
+            counts = surviving_counts(problem, free)
+            if counts is not None and (from_patterns is None or from_patterns.levels.status != "optimal"):
+                return _raise_surviving(
+                    problem, free, counts, from_patterns, value_bound, deadline, progress, watch
+                )
         if from_patterns is not None and (
             from_patterns.levels.status == "optimal"
             or len(problem.choices) > (MAX_SPREAD_CHOICES if spread else MAX_CHOICES)
@@ -246,6 +254,43 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
 def _result_of_filled(filled: FilledPlan, method: str) -> ExclusiveResult:
     levels = LevelsResult(filled.status, proven=filled.proven, bounds=list(filled.bounds))
     return ExclusiveResult(filled.problem, levels, filled.assignment, {"method": method})
+
+
+def _raise_surviving(
+    problem: Problem,
+    free: Problem,
+    counts: GpuCounts,
+    known: ExclusiveResult | None,
+    bound: float,
+    deadline: float,
+    progress: Progress,
+    watch: Stopwatch,
+) -> ExclusiveResult:
+    """The plan that survives, raised by questions from the known one, or from that of the program on."""
+    if known is None:
+        until = partial_deadline(deadline, PROGRAM_SHARE)
+        try:
+            formulation = replace(_build_reporting(problem, until), value_bound=bound)
+        except OutOfTime:
+            pass
+        else:
+            first = solve_objective(formulation, until, progress=progress, level_one_only=True)
+            watch.searched_s += first.seconds
+            if first.status == "infeasible":
+                return ExclusiveResult(problem, first)
+            if first.bounds and first.bounds[0] is not None:
+                bound = min(bound, first.bounds[0] * (1 + TOLERANCE))
+            if first.best is not None:
+                known = ExclusiveResult(problem, first, assign_integer(formulation, first.best))
+    start = None if known is None else known.assignment
+    with watch.searching():
+        raised = _result_of_filled(
+            raise_surviving(problem, free, counts, start, bound, deadline, progress), "questions, GPU by GPU"
+        )
+    if raised.assignment is None and known is not None and raised.levels.status != "infeasible":
+        # None of its options is that of a question.
+        return known
+    return raised
 
 
 def _build_reporting(problem: Problem, deadline: float) -> Formulation:
@@ -280,7 +325,7 @@ def _solve_relaxed(
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0, survives=0)
-    relaxed_request = replace(with_spare_capacity(request), colocations=(), objective=free)
+    relaxed_request = replace(_with_spare_capacity(request), colocations=(), objective=free)
     if relaxed_request == request:
         # Nothing was dropped, and patterns have been tried.
         return None
@@ -325,7 +370,7 @@ def _spread_plan(
     return ExclusiveResult(problem, levels_result, assignment, {"method": "patterns, dealt out"})
 
 
-def with_spare_capacity(request: PlanRequest) -> PlanRequest:
+def _with_spare_capacity(request: PlanRequest) -> PlanRequest:
     """The request with raised minima: of n GPUs one has 1/n of a model or more, and the rest must keep its minimum."""
     count = sum(entry.count for entry in request.gpus)
     if not requires_resilience(request) or count == 1:

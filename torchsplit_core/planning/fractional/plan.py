@@ -17,11 +17,10 @@
    (model_patterns/level_search.py).
 10. With hard co-locations, before all these: whole slices, the plan without them for its bound, and contents of each
    GPU that keep them (colocated_contents.py) or the concrete model with them on known layouts (colocated_shares.py). On
-   few GPUs contents of each also where a loss is to be survived and service times are limited. On many GPUs, where any
-   tie models or a loss is to be survived: pooled shares that keep co-locations and whole slices with all that, both
-   with further tenants (added_tenants/).
+   many GPUs, where any tie models or a loss is to be survived: pooled shares that keep co-locations and whole slices
+   with all that, both with further tenants (added_tenants/).
 11. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
-   without proof.
+   without proof. Where a loss is to be survived on few GPUs, contents of each follow.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
-from torchsplit_core.planning.exclusive.plan import ExclusiveResult, plan_exclusive, with_spare_capacity
+from torchsplit_core.planning.exclusive.plan import ExclusiveResult, plan_exclusive
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
@@ -41,7 +40,6 @@ from torchsplit_core.planning.fractional.added_tenants.colocated_tenants import 
     bring_together,
     first_level,
     share_whole,
-    survive_near,
 )
 from torchsplit_core.planning.fractional.colocated_contents import covers, improve_colocated
 from torchsplit_core.planning.fractional.colocated_shares import (
@@ -142,10 +140,9 @@ EXACT_SHARE, LESS_EXACT_SHARE = 0.7, 0.2
 """Part of the remaining time for the exact program, where contents are changed GPU by GPU after it; the second where it
 is mostly too large."""
 
-WHOLE_SHARE, LIMITED_WHOLE_SHARE, SURVIVING_WHOLE_SHARE, FREE_SHARE = 0.25, 0.3, 0.45, 0.5
+WHOLE_SHARE, LIMITED_WHOLE_SHARE, FREE_SHARE = 0.25, 0.3, 0.5
 """Where there are hard co-locations: part of the time for whole slices (the second where contents GPU by GPU follow and
-service times are limited, the third where they follow and the loss of a GPU is to be survived), then of the rest for
-the plan without them."""
+service times are limited), then of the rest for the plan without them."""
 
 LESS_WHOLE_SHARE, LESS_FREE_SHARE = 0.15, 0.25
 """The same where contents GPU by GPU follow, the first where no service times are limited and where levels are
@@ -157,6 +154,10 @@ pooled shares that keeps all that and comes near the bound, to this part of it."
 
 LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
 """Parts of the remaining time for selections and contents where levels are decided after them."""
+
+WHOLE_STEP_SHARE, SURVIVING_WHOLE_SHARE = 0.35, 0.6
+"""Part of the remaining time for whole slices after pooled shares; the second where a loss is to be survived on few
+GPUs and service times are limited: there little is gained by shares."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -200,13 +201,10 @@ def plan_fractional(
     small = len(list_gpus(problem.request.gpus)) <= SMALL_FLEET
     colocated: dict[str, ColocatedShares | None] = {}
     free_bound, whole, free_shares = None, None, None
-    by_contents = small and covers(problem)
     hard = any(item.mode == "hard" for item in problem.request.colocations)
-    tied = bool(problem.request.colocations) or requires_resilience(problem.request)
+    tied = hard if small else bool(problem.request.colocations) or requires_resilience(problem.request)
+    by_contents = small and hard and covers(problem)
     limited = problem.limits_service_times
-    if small:
-        # Without limits pooled shares are packed well, and contents go on from there.
-        tied = hard or (by_contents and limited)
     if tied and tenancy_count(problem) > (
         MAX_PROVEN_TENANCIES if by_contents and limited else MAX_EXACT_TENANCIES
     ):
@@ -217,9 +215,7 @@ def plan_fractional(
         # Whole slices come before all that takes long: with many pairs nothing better may be found in time.
         if small:
             part = WHOLE_SHARE
-            if by_contents and requires_resilience(problem.request):
-                part = SURVIVING_WHOLE_SHARE
-            elif by_contents:
+            if by_contents:
                 part = LIMITED_WHOLE_SHARE if limited else LESS_WHOLE_SHARE
         else:
             together = colocated.get("together")
@@ -230,11 +226,7 @@ def plan_fractional(
         whole = plan_exclusive(exclusive(), partial_deadline(deadline, part), progress)
         watch.searched_s += whole.levels.seconds
         if small:
-            untied = problem.request
-            if by_contents:
-                objective = replace(untied.objective, survives=0)
-                untied = replace(with_spare_capacity(untied), objective=objective)
-            free = build_problem(replace(untied, colocations=()))
+            free = build_problem(replace(problem.request, colocations=()))
             part = LESS_FREE_SHARE if by_contents else FREE_SHARE
             planned = plan_fractional(free, watch, partial_deadline(deadline, part), progress)
             if planned.status == "infeasible":
@@ -242,18 +234,11 @@ def plan_fractional(
             free_bound = planned.bound
             if planned.outcome is not None:
                 free_bound = first_bound(planned.outcome.objective)
-            if by_contents and not hard and planned.outcome is not None:
-                with watch.searching():
-                    colocated["surviving"] = survive_near(problem, planned.outcome.gpus)
-            starts = [item for item in colocated.values() if item is not None]
-            if whole.assignment is not None:
-                starts.append(ColocatedShares(whole.problem, whole.assignment))
-            if by_contents and starts and free_bound is not None:
-                start = max(starts, key=first_level)
+            if by_contents and whole.assignment is not None and free_bound is not None:
                 colocated["contents"] = _change_colocated(
                     problem,
-                    build_planned_gpus(problem.request, start.assignment),
-                    first_level(start),
+                    build_planned_gpus(problem.request, whole.assignment),
+                    first_level(ColocatedShares(whole.problem, whole.assignment)),
                     free_bound,
                     partial_deadline(deadline, CONTENT_SHARE),
                     watch,
@@ -556,7 +541,12 @@ class _SearchSteps:
     def plan_exclusive(self) -> None:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         if self.whole is None:
-            until = partial_deadline(self.deadline, LESS_WHOLE_SHARE if self._few_fleets() else 0.35)
+            problem, part = self.formulation.problem, WHOLE_STEP_SHARE
+            if requires_resilience(self.request) and problem.limits_service_times and covers(problem):
+                part = SURVIVING_WHOLE_SHARE
+            elif self._few_fleets():
+                part = LESS_WHOLE_SHARE
+            until = partial_deadline(self.deadline, part)
             self.whole = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
             self.watch.searched_s += self.whole.levels.seconds
         if self.whole.assignment is None or "exclusive_value" in self.details:

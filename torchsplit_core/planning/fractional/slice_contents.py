@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -36,13 +35,11 @@ from torchsplit_core.planning.fractional.restricted_master import (
     slices_per_column,
 )
 from torchsplit_core.planning.fractional.tenancy_counts import (
-    choices_by_point,
     counts_all_levels,
     counts_of,
     latency_part,
     longest_latencies,
 )
-from torchsplit_core.planning.outcome.instances import point_key
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import goal_of, reached_levels, requires_resilience, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE
@@ -180,22 +177,17 @@ def content_plan(problem: Problem, gpus: Sequence[PlannedGpu], level: float) -> 
         least[case] = max(part, least.get(case, 0.0))
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
     case_of = {problem.request.models[case.model].name: number for number, case in enumerate(problem.cases)}
-    choice_of = choices_by_point(problem)
-    contents: Counter[Content] = Counter()
-    patterns: Counter[PlacedPattern] = Counter()
+    contents: dict[Content, int] = {}
     for gpu in gpus:
-        group = group_of[gpu.id]
         for item in gpu.slices:
             if item.tenants:
-                pool = group, item.profile
                 cases = sorted({case_of[tenant.model] for tenant in item.tenants})
-                contents[pool, tuple((case, least.get(case, 0.0)) for case in cases)] += 1
-                shares = [
-                    (choice_of[group, point_key(gpu.type, item.profile, tenant)], tenant.share)
-                    for tenant in item.tenants
-                ]
-                patterns[PlacedPattern(pool, tuple(shares))] += 1
-    return ContentPlan(level, counts.layouts, contents, least, patterns)
+                content = (
+                    (group_of[gpu.id], item.profile),
+                    tuple((case, least.get(case, 0.0)) for case in cases),
+                )
+                contents[content] = contents.get(content, 0) + 1
+    return ContentPlan(level, counts.layouts, contents, least)
 
 
 def presence_parts(problem: Problem) -> dict[int, float]:

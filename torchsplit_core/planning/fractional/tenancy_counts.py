@@ -33,12 +33,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.fractional.restricted_master import add_layout_columns, slices_per_column
-from torchsplit_core.planning.outcome.instances import PointKey, point_key
+from torchsplit_core.planning.outcome.instances import choices_by_point, point_key
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import goal_of, has_tiers, requires_resilience, unit_rps
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram, RowSolution
-from torchsplit_core.values import PlanModel, PlannedGpu
+from torchsplit_core.values import PlannedGpu
 from torchsplit_core.values.status import ProgramStatus
 
 MAX_USES = 6000
@@ -135,25 +135,6 @@ def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | N
             for tenant in item.tenants
         )
     return PlannedCounts(layouts, tenancies)
-
-
-def choices_by_point(problem: Problem) -> Mapping[tuple[int, PointKey], int]:
-    """The index of the choice by its group and point."""
-    models = problem.request.models
-    return {
-        (choice.group, _choice_key(models[choice.model], choice)): number
-        for number, choice in reversed(list(enumerate(problem.choices)))
-    }
-
-
-def _choice_key(spec: PlanModel, choice: Choice) -> PointKey:
-    """The key of a choice's point."""
-    variant, point = spec.variants[choice.variant], choice.point
-    stage = variant.stages[choice.stage].name
-    return (
-        spec.name, variant.name, stage, point.gpu_type, point.profile, point.batch_size, point.processes,
-        point.tensor_parallel,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import (
     InputFault,
@@ -56,6 +57,24 @@ def point_key(gpu_type: str, profile: str, tenant: Tenant) -> PointKey:
         tenant.processes,
         tenant.gpus,
     )
+
+
+def choices_by_point(problem: Problem) -> dict[tuple[int, PointKey], int]:
+    """The index of a choice by its group and point."""
+    models = problem.request.models
+    return {
+        (choice.group, _choice_key(models[choice.model], choice)): number
+        for number, choice in reversed(list(enumerate(problem.choices)))
+    }
+
+
+def _choice_key(spec: PlanModel, choice: Choice) -> PointKey:
+    variant, point = spec.variants[choice.variant], choice.point
+    stage = variant.stages[choice.stage].name
+    return (
+        spec.name, variant.name, stage, point.gpu_type, point.profile, point.batch_size, point.processes,
+        point.tensor_parallel,
+    )  # fmt: skip
 
 
 ENGINES = Variant("whole", (Stage("whole"),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -19,16 +19,13 @@ from torchsplit_core.planning.fractional.added_tenants.owners import (
 from torchsplit_core.planning.fractional.added_tenants.slice_classes import add_tenants
 from torchsplit_core.planning.fractional.added_tenants.survival import made_to_survive
 from torchsplit_core.planning.fractional.colocated_shares import ColocatedShares
-from torchsplit_core.planning.fractional.diving import assign_patterns
 from torchsplit_core.planning.fractional.relaxation import POOLED_SHARE, AggregatedShares, aggregate_shares
-from torchsplit_core.planning.fractional.slice_contents import content_plan
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.patterns.colocated import hard_sets
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
-from torchsplit_core.values import PlannedGpu
 
 BOUND_S = 0.5
 """Least seconds for pooled shares: their bound is worth more than the last ones of a search."""
@@ -90,18 +87,6 @@ def share_whole(
             return None
         until = partial_deadline(deadline, ADDED_SHARE)
         return _with_tenants(problem, assignment, cases_of(assignment), until, {})
-
-
-def survive_near(problem: Problem, gpus: Sequence[PlannedGpu]) -> ColocatedShares | None:
-    """The contents of these GPUs, spread and with shares so that they survive; None if that fails.
-
-    Requires a request that contents count.
-    """
-    plan = content_plan(problem, gpus, 0.0)
-    if plan is None:
-        return None
-    assignment = made_to_survive(problem, assign_patterns(problem, plan.layouts, plan.patterns), {})
-    return None if assignment is None else ColocatedShares(problem, assignment)
 
 
 def _with_tenants(
