@@ -234,6 +234,7 @@ def test_the_end_of_a_run_is_measured_on_held_out_samples(tmp_path: Path) -> Non
     assert right == round(360 * validation.metrics["accuracy"])
 
 
+@pytest.mark.repeated
 def test_figures_that_fail_leave_the_run_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(

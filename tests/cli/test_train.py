@@ -70,6 +70,7 @@ def free_request(tmp_path, **fleet):
 
 
 @pytest.mark.torch
+@pytest.mark.repeated
 def test_choices_that_a_request_leaves_free_are_searched_first_and_said(tmp_path, capsys):
     request, run = free_request(tmp_path), tmp_path / "run"
     outcome = workflow.strategy(read_file(request)[1], runners=("train",))

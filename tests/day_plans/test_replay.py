@@ -103,6 +103,7 @@ def test_one_window_is_the_plain_simulation_of_its_plan(steady):
         assert run.response_ms[order].tolist() == pytest.approx(plain.tolist(), abs=1e-3)
 
 
+@pytest.mark.repeated
 def test_one_window_and_one_plan_are_the_same_side(steady):
     request, outcome = steady
     replay = replay_day(request, outcome, hourly(a=2.5, b=1.2), settings())
@@ -257,6 +258,7 @@ def test_a_change_ahead_gives_its_servers_before_the_window_and_one_that_wraps_m
         assert served.gpu_hours == pytest.approx(windows_day(request, outcome, 0).gpu_hours, abs=1e-6)
 
 
+@pytest.mark.repeated
 def test_in_and_outside_of_changes_are_parts_of_all(changing):
     request, outcome = changing
     trace = hourly(a=[0.8] * 8 + [6.5] * 12 + [0.8] * 4, b=[0.8] * 7 + [6.5] * 14 + [0.8] * 3)

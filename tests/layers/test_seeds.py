@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.seeds import BLOCK, in_blocks, repeated
+from tests.support.seeds import BLOCK, KEPT_BLOCK, in_blocks, repeated
 
 
 def blocks_of(test):
@@ -25,6 +25,16 @@ def test_every_instance_is_in_one_block():
     for block in blocks_of(test):
         test(block=block, kind="a")
     assert seen == [(seed, "a") for seed in range(2 * BLOCK + 1)]
+
+
+def test_kept_blocks_are_small():
+    @in_blocks("seed", range(2 * KEPT_BLOCK + BLOCK + 1), kept=2)
+    def test(seed):
+        pass
+
+    *kept, whole, rest = blocks_of(test)
+    assert [len(block) for block in kept] == [KEPT_BLOCK] * 2
+    assert [len(block.values[0]) for block in (whole, rest)] == [BLOCK, 1]
 
 
 def test_a_failure_names_its_instance():

@@ -126,6 +126,7 @@ def test_a_rate_whose_load_breaks_a_limit_is_lowered(point_of):
     assert point.throughput_rps == pytest.approx(third, rel=0.15)
 
 
+@pytest.mark.repeated
 def test_limits_that_no_rate_keeps_are_named(point_of):
     with pytest.raises(InputFault, match=r"--max-ttft: is 5, and p95 of the requests took 8 ms alone"):
         point_of(Engine(), requests(ttft=5.0))

@@ -10,19 +10,24 @@ import pytest
 BLOCK = 10
 """Instances in one case: enough that starting a case costs little, few enough that workers share the work."""
 
+KEPT_BLOCK = 4
+"""The same in `make test`, where the others are left to `make test-repeated`."""
+
 
 def in_blocks(
     names: str, instances: Iterable[Any], kept: int | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Like `pytest.mark.parametrize(names, instances)`, with `BLOCK` instances to a case, the first `kept` of them
-    in `make test` (see `repeated`).
+    """Like `pytest.mark.parametrize(names, instances)`, with `BLOCK` instances to a case; with `kept`, so many cases
+    of `KEPT_BLOCK` are in `make test` (see `repeated`).
 
     `names` are arguments of the test, separated by commas; `instances` a value for each, or tuples of values. A
     fault carries the instance it came with. Fixtures are shared by the instances of a block.
     """
     taken = [name.strip() for name in names.split(",")]
     every = list(instances)
-    blocks = [tuple(every[start : start + BLOCK]) for start in range(0, len(every), BLOCK)]
+    first = every[: (kept or 0) * KEPT_BLOCK]
+    blocks = [tuple(first[start : start + KEPT_BLOCK]) for start in range(0, len(first), KEPT_BLOCK)]
+    blocks += [tuple(every[start : start + BLOCK]) for start in range(len(first), len(every), BLOCK)]
 
     def decorate(test: Callable[..., None]) -> Any:
         signature = inspect.signature(test)
@@ -38,8 +43,8 @@ def in_blocks(
                     raise
 
         fixtures = [p for name, p in signature.parameters.items() if name not in taken]
-        first = inspect.Parameter("block", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        each.__signature__ = signature.replace(parameters=[first, *fixtures])  # type: ignore[attr-defined]
+        block = inspect.Parameter("block", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        each.__signature__ = signature.replace(parameters=[block, *fixtures])  # type: ignore[attr-defined]
         return repeated("block", blocks, len(blocks) if kept is None else kept)(each)
 
     return decorate

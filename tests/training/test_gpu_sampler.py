@@ -79,6 +79,7 @@ def test_means_are_of_what_was_told_and_a_figure_that_one_gpu_never_told_is_left
 
 
 @pytest.mark.torch
+@pytest.mark.repeated
 def test_a_runs_gpus_are_told_to_tensorboard_and_telemetry(
     tmp_path: Path, listing: LiveGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

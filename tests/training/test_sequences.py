@@ -129,6 +129,7 @@ def test_what_of_sequences_would_be_divided_wrongly_is_refused(
             context.check_attended()
 
 
+@pytest.mark.repeated
 def test_tensor_ranks_drop_the_same_values_also_after_a_checkpoint_of_another_division(
     tmp_path: Path,
 ) -> None:

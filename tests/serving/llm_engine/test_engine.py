@@ -91,6 +91,7 @@ def test_steps_are_those_of_the_contracts_rules(source):
     assert max(simulated) == pytest.approx(ends_ms[-1])
 
 
+@pytest.mark.repeated
 def test_it_is_measured_as_any_endpoint(source):
     settings = LlmEngineSettings(source, "tiny", max_num_seqs=4, max_num_batched_tokens=64, kv_blocks=64)
     with llm_engine(settings) as engine:

@@ -196,6 +196,7 @@ def test_where_ddp_does_not_exchange_a_permission_changes_nothing(alone: list[fl
     assert {*RunFolder(tmp_path / "run").steps()[-1]["communication_s"]} == {"agreement"}
 
 
+@pytest.mark.repeated
 def test_an_exchange_that_was_slower_is_left_again(tmp_path: Path) -> None:
     """A client whose exchanges wait from the choice on."""
     source = client_file(tmp_path, **MODEL, slow_small_buckets=0.1)
