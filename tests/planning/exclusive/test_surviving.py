@@ -15,12 +15,13 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
 from torchsplit_core.planning.exclusive.filled import FilledPlan, raise_surviving, surviving_counts
-from torchsplit_core.planning.exclusive.surviving import plan_surviving
+from torchsplit_core.planning.exclusive.surviving import SurvivingPlan, plan_surviving
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_layouts, build_planned_gpus
 from torchsplit_core.planning.outcome.figures import level_values, planned_models_of
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.outcome.spread_assignment import assign_spread, spread_further
+from torchsplit_core.planning.patterns import PatternSolution
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import (
@@ -231,6 +232,22 @@ def test_questions_find_and_prove_the_best_plan_that_survives(draw, seeds):
         again = asked_alone(request, asked.assignment)
         assert again is not None and again.status == "optimal", seed
     assert proven >= 3 and infeasible >= 2
+
+
+def test_questions_have_time_for_a_first_plan_though_none_is_left(monkeypatch):
+    given: list[float] = []
+
+    def raised(problem: Problem, *args: object) -> FilledPlan:
+        given.append(args[4] - time.perf_counter())  # type: ignore[operator]
+        return FilledPlan(problem, "timeout")
+
+    without = SurvivingPlan(PatternSolution("timeout"))
+    monkeypatch.setattr(exclusive_plan, "plan_surviving", lambda *given: without)
+    monkeypatch.setattr(exclusive_plan, "solve_objective", lambda *args, **named: LevelsResult())
+    monkeypatch.setattr(exclusive_plan, "raise_surviving", raised)
+    request = asked([model("a", 9.0), model("b", None)], (FleetEntry(A30, count=2, layouts=(QUARTERS,)),))
+    plan(replace(request, solver=SolverOptions(0.01)), reasons=False)
+    assert len(given) == 1 and given[0] > 0.5 * exclusive_plan.FALLBACK_S
 
 
 def test_any_plan_gets_all_the_time_where_no_level_has_one(monkeypatch):

@@ -10,7 +10,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from torchsplit_core.planning.exclusive.gpu_counts import GpuCounts
+from torchsplit_core.planning.exclusive.gpu_counts import MAX_GPUS, GpuCounts
 from torchsplit_core.planning.exclusive.level_questions import raise_by_questions
 from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_planned_models
@@ -84,6 +84,8 @@ def surviving_counts(problem: Problem, free: Problem) -> GpuCounts | None:
     """
     request = problem.request
     if not (requires_resilience(request) and goal_of(request).fair and _levels_decide(request)):
+        return None
+    if len(list_gpus(request.gpus)) > MAX_GPUS:
         return None
     minima = tuple(spec.min_throughput_rps or 0.0 for spec in request.models)
     # Patterns that keep each minimum without the largest slice.

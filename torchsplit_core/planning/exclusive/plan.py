@@ -283,6 +283,8 @@ def _raise_surviving(
             if first.best is not None:
                 known = ExclusiveResult(problem, first, assign_integer(formulation, first.best))
     start = None if known is None else known.assignment
+    if start is None:
+        deadline = max(deadline, time.perf_counter() + FALLBACK_S)
     with watch.searching():
         raised = _result_of_filled(
             raise_surviving(problem, free, counts, start, bound, deadline, progress), "questions, GPU by GPU"
