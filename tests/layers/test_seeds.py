@@ -32,8 +32,8 @@ def test_kept_blocks_are_small():
     def test(seed):
         pass
 
-    *kept, whole, rest = blocks_of(test)
-    assert [len(block) for block in kept] == [KEPT_BLOCK] * 2
+    *small, whole, rest = blocks_of(test)
+    assert [len(block) for block in small] == [KEPT_BLOCK] * 2
     assert [len(block.values[0]) for block in (whole, rest)] == [BLOCK, 1]
 
 
