@@ -39,7 +39,7 @@ def improved(request: PlanRequest, known: PlanOutcome, bound: float) -> PlanOutc
 @pytest.mark.slow
 @repeated(
     "seeds",
-    [(0, 2), (3, 5, 19, 21, 24, 27), (7, 8, 22, 25, 26, 28, 29, 30, 32, 38, 42, 45, 49, 53, 54, 59)],
+    [(3, 5), (0, 2, 19, 21, 24, 27), (7, 8, 22, 25, 26, 28, 29, 30, 32, 38, 42, 45, 49, 53, 54, 59)],
 )
 def test_contents_reach_the_best_plan_that_keeps_a_pair_and_none_above_it(seeds: tuple[int, ...]):
     """Two GPUs, two or three models, of which two must stand together; whole slices are not the best everywhere."""
@@ -96,7 +96,7 @@ def outlasting(seed: int) -> PlanRequest:
     )
 
 
-@repeated("seeds", [(0, 2, 7, 9), range(10, 50)])
+@repeated("seeds", [(0, 7, 9), (2, 5, 6, *range(10, 50))])
 def test_contents_reach_the_best_plan_that_survives(seeds):
     better = reached = planned = 0
     for seed in seeds:
