@@ -153,6 +153,19 @@ def test_homes_keep_pairs_together_at_little_loss(limits: bool, seed: int):
         assert max(levels) > 0.96 * shares.bound
 
 
+def test_a_part_of_a_pool_without_slices_is_left_out():
+    models = [simple(name, {"2g.12gb": 10.0, "4g.24gb": 1.0}, demand_rps=1.0) for name in "ab"]
+    problem = build_problem(on_a30(*models, sharing="fractional"))
+    shares = aggregate_shares(problem, seconds())
+    assert shares is not None
+    whole = next(number for number, choice in enumerate(problem.choices) if choice.profile == "4g.24gb")
+    rounded = replace(shares, amounts={**shares.amounts, whole: 2e-9})
+    assert [
+        (slice_.profile, [choice.model for choice, _ in slice_.tenants])
+        for slice_ in own_slices(problem, rounded, 1.0).slices
+    ] == [("2g.12gb", [0]), ("2g.12gb", [1])]
+
+
 def surviving(*minima_rps: float | None) -> tuple[Problem, Choice, Choice]:
     """Models a and b with these minima on two GPUs, of which either may be lost; and a point of each."""
     request = three((3.0, 3.0, 3.0), objective=Objective("max_min", survives=1))

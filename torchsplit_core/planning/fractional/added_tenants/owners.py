@@ -33,7 +33,8 @@ def own_slices(problem: Problem, shares: AggregatedShares, rest: float) -> Assig
         choice = problem.choices[number]
         parts.setdefault((choice.group, choice.profile), []).append((choice, amount))
     for pool, of_pool in parts.items():
-        give_whole_slices(slices[pool], of_pool, rest)
+        # Of a pool without slices there may be a part that is rounding.
+        give_whole_slices(slices.get(pool, ()), of_pool, rest)
     return assignment
 
 
