@@ -110,12 +110,7 @@ def raise_surviving(
     request = problem.request
     uncounted = replace(free, request=request, colocation_index=problem.colocation_index)
     raising = _Raising(problem, free, uncounted, None, counts, deadline, progress, bound=bound)
-    known = None if start is None else counts.plan_of(free, build_planned_gpus(request, start))
-    if known is not None:
-        assignment = counts.assign(uncounted, known)
-        rates = [model.throughput_rps for model in build_planned_models(uncounted, assignment)]
-        raising.best = RaisedPlan(assignment, tuple(leximin_values(request, rates)))
-    return raising.ask_alone()
+    return raising.ask_alone(start)
 
 
 def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> FilledPlan | None:
@@ -175,9 +170,9 @@ class _Raising:
                 step()
         return self._planned()
 
-    def ask_alone(self) -> FilledPlan:
-        """Questions from the best plan on, and nothing else."""
-        self._ask()
+    def ask_alone(self, start: Assignment | None) -> FilledPlan:
+        """Questions from a plan on, and nothing else."""
+        self._ask_from(start)
         return self._planned()
 
     def _planned(self) -> FilledPlan:
@@ -210,16 +205,17 @@ class _Raising:
         self._take(RaisedPlan(planned.assignment, tuple(leximin_values(request, rates))))
 
     def _ask(self) -> None:
+        self._ask_from(self.best.assignment)
+
+    def _ask_from(self, start: Assignment | None) -> None:
         request, counts = self.problem.request, self.counts
         if counts is None:
             return
-        best = self.best.assignment
-        start = None if best is None else counts.plan_of(self.free, build_planned_gpus(request, best))
         raised = raise_by_questions(
             counts,
             tier_groups(request.models),
             level_count(request),
-            start,
+            None if start is None else counts.plan_of(self.free, build_planned_gpus(request, start)),
             self.bound,
             self.deadline,
             lambda value, plan: self.problem.report(

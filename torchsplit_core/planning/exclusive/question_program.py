@@ -183,11 +183,14 @@ class QuestionProgram:
                 self.rows.add_row(-INF, float(allowed), below, [1.0] * len(below))
 
     def _survive(self) -> None:
+        minima = self.fleet.loss_minima
+        if not minima:
+            return
         terms: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
         for key, rate, _ in self.fleet.offers:
             terms.setdefault(key[1:4], []).append((key[0], self.counts[key], rate))
         for (model, number, _), offered in terms.items():
-            least = self.fleet.loss_minima[model] if self.fleet.loss_minima else 0.0
+            least = minima[model]
             for lost in sorted({gpu for gpu, _, _ in offered}) if least > 0 else ():
                 columns = [column for gpu, column, _ in offered if gpu != lost]
                 values = [REACH_SCALE * min(1.0, rate / least) for gpu, _, rate in offered if gpu != lost]
