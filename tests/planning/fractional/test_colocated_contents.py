@@ -4,6 +4,7 @@ import math
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,15 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import Colocation, Objective, PlanOutcome, PlanRequest, PlanStatistics
 
 
-def improved(request: PlanRequest, known: PlanOutcome, bound: float) -> PlanOutcome | None:
-    """The plan by contents from the known one on, checked; None without a better one."""
+def improved(request: PlanRequest, known: PlanOutcome | None, bound: float) -> PlanOutcome | None:
+    """The plan by contents from the known one on, if any, checked; None without a better one."""
     problem = build_problem(request, per_gpu=True)
     assert covers(problem)
-    assert known.objective.value is not None
-    assignment = improve_colocated(problem, known.gpus, known.objective.value, bound, math.inf)
+    gpus, level = (), 0.0
+    if known is not None:
+        assert known.objective.value is not None
+        gpus, level = known.gpus, known.objective.value
+    assignment = improve_colocated(problem, gpus, level, bound, math.inf)
     if assignment is None:
         return None
     gpus = build_planned_gpus(request, assignment)
@@ -114,6 +118,48 @@ def test_contents_reach_the_best_plan_that_survives(seeds):
         assert plan(request, reasons=False).objective.value == pytest.approx(best[0], rel=1e-3), seed
     assert better >= planned * 0.8 and planned >= 3
     assert reached >= planned * 0.9
+
+
+def crowd(count: int, rps: float, **more: Any) -> PlanRequest:
+    """So many models on two A30s, of which each must keep `rps` of the 10 of a slice without either; in two pairs."""
+    models = [
+        simple(f"m{number}", {"1g.6gb": 10.0}, demand_rps=10.0, min_throughput_rps=rps)
+        for number in range(count)
+    ]
+    return on_a30(
+        *models, count=2, layouts=(("1g.6gb",) * 4,), sharing="fractional",
+        objective=Objective("leximin", survives=1), colocations=(Colocation(("m0", "m1")), Colocation(("m2", "m3"))),
+        **more,
+    )  # fmt: skip
+
+
+def test_a_first_plan_is_found_where_whole_slices_have_none():
+    """Five models on four slices of each GPU, all of them on both: 8 slices of 10 requests/s for 5 models are 16."""
+    request = crowd(5, 7.0)
+    assert plan(replace(request, sharing="exclusive"), reasons=False).status == "infeasible"
+    outcome = improved(request, None, 10.0)
+    assert outcome is not None and outcome.objective.value == pytest.approx(1.6, rel=1e-3)
+
+
+def test_a_first_plan_is_sought_until_time_is_up():
+    problem = build_problem(crowd(5, 8.5), per_gpu=True)
+    assert improve_colocated(problem, (), 0.0, 10.0, time.perf_counter() + 0.5) is None
+
+
+@repeated("seeds", [(0, 7), (5, 6, 9, *range(10, 30))])
+def test_contents_from_nothing_reach_the_best_plan_that_survives(seeds):
+    reached = planned = 0
+    for seed in seeds:
+        request = outlasting(seed)
+        best = best_shared(request)
+        if best is None or not any(spec.min_throughput_rps for spec in request.models):
+            continue
+        outcome = improved(request, None, 10 * best[0])
+        assert outcome is not None and outcome.objective.value is not None, seed
+        assert outcome.objective.value <= best[0] * (1 + 1e-6), seed
+        planned += 1
+        reached += outcome.objective.value >= best[0] * (1 - 1e-3)
+    assert planned >= 2 and reached >= planned * 0.9
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Event, Lock
 from typing import ClassVar
 
 import numpy as np
@@ -50,6 +51,7 @@ from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import requires_resilience, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import INF, ProgramRejected
+from torchsplit_core.solver.parallel import run_in_threads
 from torchsplit_core.values import PlanModel, PlannedGpu
 
 STEP_S = 0.4
@@ -60,6 +62,12 @@ STEP, HIGHER, MOST_HIGHER = 0.01, 0.1, 0.05
 
 FREE_MODELS, NEARBY, RANDOM = (2, 3), 1, 3
 """Models with other options: so many with random ones, so many with the next ones on either side."""
+
+GUIDED = 0.7
+"""Part of the sets added to a GPU that are drawn from those of the worst-served models."""
+
+QUICK_S, MOST_LARGER = 0.08, 3
+"""Seconds of a program that is quick: after some of them more is open in the next ones, so many times at most."""
 
 MAX_GPUS = 16
 
@@ -78,6 +86,21 @@ class _Room:
     models: frozenset[int]
     stays: frozenset[int]
     standing: Mapping[Pool, frozenset[frozenset[int]]] | None = None
+
+
+@dataclass
+class _Size:
+    """How much more than at first is open in programs, so that they are neither trivial nor out of reach."""
+
+    steps: int = 0
+    ease: int = 0
+
+    def adapt(self, seconds: float) -> None:
+        """Grow after quick programs, shrink after others."""
+        self.ease += 1 if seconds < QUICK_S else -2
+        if self.ease >= 4 or self.ease <= -4:
+            self.steps = min(MOST_LARGER, max(0, self.steps + (1 if self.ease > 0 else -1)))
+            self.ease = 0
 
 
 def covers(problem: Problem) -> bool:
@@ -111,8 +134,9 @@ def improve_colocated(
 ) -> Assignment | None:
     """Shares with a higher level than these GPUs', which keep what ties models and survive like these, by `deadline`.
 
-    Requires a problem with a group for each GPU, which contents cover. None without a better plan. `bound`: no plan
-    has a higher level. `free`: a plan whose least shares are tried first.
+    Requires a problem with a group for each GPU, which contents cover. No `gpus`: any plan that keeps all minima is
+    sought first. None without a better plan. `bound`: no plan has a higher level. `free`: a plan whose least shares are
+    tried first.
     """
     sets = _tied_sets(problem)
     start = None if sets is None else content_plan(problem, gpus, level)
@@ -120,6 +144,7 @@ def improve_colocated(
         return None
     hints = content_plan(problem, free, level)
     search = _Search(problem, sets, bound, {} if hints is None else hints.least)
+    search.is_missing = not gpus
     best = search.run(start, deadline)
     if best is start:
         return None
@@ -134,7 +159,7 @@ def _outlives_loss(problem: Problem, spec: PlanModel) -> bool:
 
 
 class _Search:
-    """Programs around the best plan so far, one after the other."""
+    """Programs around the best plan so far, in several threads."""
 
     def __init__(
         self,
@@ -148,42 +173,76 @@ class _Search:
         self.sets = (*tied, *(frozenset((model,)) for model in sorted(alone)))
         self.options, self.points = list_options(problem), list_points(problem)
         self.draw = random.Random(0)
+        self.failures, self.turn, self.least = 0, 0, INF
+        self.is_missing = False
+        """Whether no plan is known that keeps all minima: what is to be raised is then the start for one."""
+        self.sizes = {more: _Size() for more in (False, True)}
+        self.wanting: frozenset[int] = frozenset()
+        """The worst-served models of the plan, or those that lack a part of their minima."""
 
     def run(self, best: ContentPlan, deadline: float) -> ContentPlan:
         """The best plan found by the deadline; `best` itself without a better one."""
-        failures, turn = 0, 0
-        plan, least = best, INF
-        while failures < MAX_FAILURES and time.perf_counter() < deadline:
-            if best.level >= self.bound * (1 - TOLERANCE):
-                break
-            rooms = self._rooms(plan, turn)
-            opened = frozenset[int]().union(*(room.models for room in rooms if room.standing is None))
-            options = self._options(plan, turn, opened)
-            program = self._program(options, rooms, best, plan)
-            turn += 1
-            failures += 1
-            if len(program.contents) > MAX_CONTENTS:
-                continue
-            seconds = min(STEP_S, deadline - time.perf_counter())
-            try:
-                solution = program.rows.solve(
-                    seconds, start=program.values_of(plan), relative_gap=program.relative_gap
-                )
-            except ProgramRejected:
-                continue
-            if not len(solution.values):
-                continue
-            other = program.read(solution.values.tolist())
-            lacking = float(solution.values @ np.array(program.rows.cost))
-            if other.level > best.level * (1 + LEAST_GAIN):
-                best = plan = other
-                failures, least = 0, INF
-            elif lacking <= least:
-                failures = 0 if least - lacking > STEP * abs(least) else failures
+        self.best = self.plan = best
+        lock = Lock()
+
+        def work(stopped: Event) -> None:
+            while not stopped.is_set():
+                with lock:
+                    if not self._goes_on(deadline):
+                        return
+                    known, plan = self.best, self.plan
+                    program, size = self._next_program()
+                if len(program.contents) > MAX_CONTENTS:
+                    continue
+                begun = time.perf_counter()
+                seconds = min(STEP_S, deadline - begun)
+                try:
+                    solution = program.rows.solve(
+                        seconds, start=program.values_of(plan), relative_gap=program.relative_gap
+                    )
+                except ProgramRejected:
+                    continue
+                if len(solution.values):
+                    with lock:
+                        size.adapt(time.perf_counter() - begun)
+                        self._take(program, solution.values, known)
+
+        run_in_threads(work)
+        return self.best
+
+    def _goes_on(self, deadline: float) -> bool:
+        return (
+            (self.is_missing or self.failures < MAX_FAILURES)
+            and time.perf_counter() < deadline
+            and self.best.level < self.bound * (1 - TOLERANCE)
+        )
+
+    def _next_program(self) -> tuple[_ColocatedProgram, _Size]:
+        turn, self.turn, self.failures = self.turn, self.turn + 1, self.failures + 1
+        more = self.is_missing or turn % 4 >= 2
+        rooms = self._rooms(self.plan, turn, more)
+        opened = frozenset[int]().union(*(room.models for room in rooms if room.standing is None))
+        options = self._options(self.plan, turn, opened)
+        return self._program(options, rooms, self.best, self.plan), self.sizes[more]
+
+    def _take(self, program: _ColocatedProgram, values: np.ndarray, known: ContentPlan) -> None:
+        """Go on from a solution that is better or as good; `known`: the best plan when the program was made."""
+        other, lacking = program.read(values.tolist()), float(values @ np.array(program.rows.cost))
+        if self.is_missing != isinstance(program, _KeepingProgram):
+            # Another thread has found the first plan meanwhile.
+            return
+        if lacking < LEAST_GAIN if self.is_missing else other.level > self.best.level * (1 + LEAST_GAIN):
+            self.is_missing, self.best, self.plan = False, other, other
+            self.failures, self.least = 0, INF
+        elif lacking <= self.least and known.level == self.best.level:
+            self.failures = 0 if self.least - lacking > STEP * abs(self.least) else self.failures
+            self.plan, self.least = other, lacking
+            if isinstance(program, _RaisingProgram):
                 # Raising keeps the first level, so that others are worth having.
-                plan = other if self.problem.limits_service_times else replace(other, level=best.level)
-                best, least = best if self.problem.limits_service_times else plan, lacking
-        return best
+                self.best = self.plan = replace(other, level=self.best.level)
+        else:
+            return
+        self.wanting = program.wanting(values)
 
     def _program(
         self, options: Mapping[int, list[float]], rooms: Sequence[_Room], best: ContentPlan, plan: ContentPlan
@@ -191,7 +250,11 @@ class _Search:
         wanted = best.level + HIGHER * (self.bound - best.level)
         if best.level > 0:
             wanted = min(max(wanted, best.level * (1 + STEP)), best.level * (1 + MOST_HIGHER), self.bound)
-        kind = _ReachingProgram if self.problem.limits_service_times else _RaisingProgram
+        kind: type[_ColocatedProgram] = (
+            _ReachingProgram if self.problem.limits_service_times else _RaisingProgram
+        )
+        if self.is_missing:
+            kind, wanted = _KeepingProgram, self.bound
         return kind(self.problem, self.points, options, wanted, self.sets, rooms, plan)
 
     def _options(self, best: ContentPlan, turn: int, opened: frozenset[int]) -> dict[int, list[float]]:
@@ -215,17 +278,19 @@ class _Search:
             options[case] = sorted({options[case][0], *others})
         return options
 
-    def _rooms(self, best: ContentPlan, turn: int) -> list[_Room]:
-        """All GPUs open at first; then a few, in half of the turns with one more set each."""
+    def _rooms(self, best: ContentPlan, turn: int, more: bool) -> list[_Room]:
+        """All GPUs open at first; then a few, where `more` with one or two more sets each, mostly such as lack."""
         groups = range(len(self.problem.groups))
         there = _models_by_gpu(self.problem, best)
         standing: dict[int, dict[Pool, set[frozenset[int]]]] = {g: {} for g in groups}
         for (pool, tenants), count in best.contents.items():
             if count:
                 standing[pool[0]].setdefault(pool, set()).add(frozenset(case for case, _ in tenants))
-        more = turn % 4 >= 2
-        most = self.draw.choice((1, 2) if more else (2, 3))
+        larger = self.sizes[more].steps
+        most = self.draw.choice((1, 2) if more and not self.is_missing else (2, 3))
+        most += (larger + 1) // 2 if more else larger
         opened = set(groups) if not turn else set(self.draw.sample(groups, min(most, len(groups))))
+        lacking = [k for k, members in enumerate(self.sets) if members & self.wanting]
         rooms = []
         for g in groups:
             sets = frozenset(k for k, members in enumerate(self.sets) if members & there[g])
@@ -234,9 +299,12 @@ class _Search:
                 rooms.append(_Room(there[g], sets, closed))
                 continue
             allowed = set(sets)
-            absent = sorted(set(range(len(self.sets))) - sets)
-            if more and absent:
-                allowed.add(self.draw.choice(absent))
+            for _ in range(1 + larger // 2 if more else 0):
+                absent = sorted(set(range(len(self.sets))) - allowed)
+                wanted = [k for k in lacking if k not in allowed]
+                if absent:
+                    guided = bool(wanted) and self.draw.random() < GUIDED
+                    allowed.add(self.draw.choice(wanted if guided else absent))
             models = frozenset[int]().union(*(self.sets[k] for k in allowed))
             rooms.append(_Room(models, frozenset() if more else sets))
         return rooms
@@ -286,6 +354,20 @@ class _ColocatedProgram(ContentProgram):
         self._survive()
         self._begin_with(best)
 
+    def wanting(self, values: np.ndarray) -> frozenset[int]:
+        """The models to which a solution gives little more than to the worst-served one."""
+        levels = self._levels(values)
+        most = min(levels.values()) * (1 + STEP)
+        return frozenset(self.problem.cases[case].model for case, level in levels.items() if level <= most)
+
+    def _levels(self, values: Sequence[float] | np.ndarray) -> dict[int, float]:
+        """By case its level."""
+        return {
+            case: sum(values[column] * rate for column, rate in terms)
+            / unit_rps(self.problem.request.models[self.problem.cases[case].model])
+            for case, terms in self.rates.items()
+        }
+
     def _begin_with(self, best: ContentPlan) -> None:
         """Rows that the plan to begin with sets."""
 
@@ -321,7 +403,12 @@ class _ColocatedProgram(ContentProgram):
             least = (spec.min_throughput_rps or 0.0) * (1 + TOLERANCE)
             for lost in sorted({gpu_of[column] for column, _ in terms}):
                 others = [(column, rate / least) for column, rate in terms if gpu_of[column] != lost]
+                others += self._shortage(case)
                 self.rows.add_row(1.0, INF, [column for column, _ in others], [rate for _, rate in others])
+
+    def _shortage(self, case: int) -> list[tuple[int, float]]:
+        """The columns of what a model may lack of its minimum."""
+        return []
 
     def _add_presence(self) -> None:
         using: dict[tuple[int, int], list[int]] = {}
@@ -367,11 +454,34 @@ class _ReachingProgram(_ColocatedProgram):
                 self.rows.add_row(spec.min_throughput_rps / unit, INF, columns, rates)
 
     def _level(self, values: Sequence[float]) -> float:
-        return min(
-            sum(values[column] * rate for column, rate in terms)
-            / unit_rps(self.problem.request.models[self.problem.cases[case].model])
-            for case, terms in self.rates.items()
+        return min(self._levels(values).values())
+
+
+class _KeepingProgram(_ColocatedProgram):
+    """What models lack of their minima is minimised."""
+
+    def _add_models(self) -> None:
+        self.lacks: dict[int, int] = {}
+        for case, terms in self.rates.items():
+            least = self.problem.request.models[self.problem.cases[case].model].min_throughput_rps
+            if least:
+                self.lacks[case] = self.rows.add_columns([1.0], [1.0])
+                self.rows.continuous.add(self.lacks[case])
+                columns, rates = [column for column, _ in terms], [rate / least for _, rate in terms]
+                self.rows.add_row(1.0, INF, [*columns, self.lacks[case]], [*rates, 1.0])
+
+    def _shortage(self, case: int) -> list[tuple[int, float]]:
+        return [(self.lacks[case], 1.0)]
+
+    def wanting(self, values: np.ndarray) -> frozenset[int]:
+        return frozenset(
+            self.problem.cases[case].model
+            for case, column in self.lacks.items()
+            if values[column] > LEAST_GAIN
         )
+
+    def _level(self, values: Sequence[float]) -> float:
+        return min(self._levels(values).values())
 
 
 class _RaisingProgram(_ColocatedProgram):

@@ -322,7 +322,7 @@ def _change_colocated(
     watch: Stopwatch,
     free: Sequence[PlannedGpu] = (),
 ) -> ColocatedShares | None:
-    """Contents with a higher level than these GPUs'; None without any. `free`: a plan without co-locations."""
+    """Contents with a higher level than these GPUs', if any; None without any. `free`: a plan without co-locations."""
     per_gpu = build_problem(problem.request, per_gpu=True)
     with watch.searching():
         assignment = improve_colocated(per_gpu, gpus, level, bound, until, free)
@@ -398,7 +398,7 @@ class _SearchSteps:
         small = tenancy_count(self.formulation.problem) <= MAX_PROVEN_TENANCIES
         until = partial_deadline(self.deadline, EXACT_SHARE if small else LESS_EXACT_SHARE)
         infeasible = self._solve_exact(until)
-        if not self.plans or self._best().status != "optimal":
+        if not infeasible and (not self.plans or self._best().status != "optimal"):
             self._change_colocated()
         return self._result(infeasible=infeasible)
 
@@ -722,15 +722,12 @@ class _SearchSteps:
         self._add_contents(better)
 
     def _change_colocated(self) -> None:
-        """The same with hard co-locations, GPU by GPU."""
-        bound = self._bound()
-        if not self.plans or not math.isfinite(bound):
+        """The same where a loss is to be survived or with hard co-locations, GPU by GPU; a first plan without any."""
+        bound, problem = self._bound(), self.formulation.problem
+        if not math.isfinite(bound):
             return
-        best = self._best()
-        level = reached_levels(best.objective)[0]
-        shares = _change_colocated(
-            self.formulation.problem, best.gpus, level, bound, self.deadline, self.watch
-        )
+        gpus = self._best().gpus if self.plans else ()
+        shares = _change_colocated(problem, gpus, self._reached(), bound, self.deadline, self.watch)
         if shares is not None:
             self.add_plan("contents", shares.problem, shares.assignment, LevelsResult())
 
