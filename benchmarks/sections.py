@@ -146,6 +146,14 @@ BENCHMARKS = (
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(
+        "Threads of a search",
+        "benchmarks.search_threads",
+        "Shares with hard co-locations on few GPUs, from the same plan of whole slices, with one thread and with one "
+        "for each core: the same seconds and the same bound, in turns. Levels are in units of the plan of whole "
+        "slices.",
+        ("--seeds", "--seconds", "0.5"),
+    ),
+    Benchmark(
         "Demand samples",
         "benchmarks.demand_samples",
         "16 models on 64 GPUs with 1,440 joint demand samples, five seeds a family, 30 s a request, each in a process "
