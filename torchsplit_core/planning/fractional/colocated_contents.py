@@ -202,9 +202,9 @@ class _Search:
                     )
                 except ProgramRejected:
                     continue
-                if len(solution.values):
-                    with lock:
-                        size.adapt(time.perf_counter() - begun)
+                with lock:
+                    size.adapt(time.perf_counter() - begun)
+                    if len(solution.values):
                         self._take(program, solution.values, known)
 
         run_in_threads(work)
