@@ -78,9 +78,9 @@ def main() -> int:
         for _ in range(options.turns):
             for threads, levels in sides.items():
                 levels.append(level(request, whole, free.objective.bound, threads, options.seconds))
-        one, all_of_them = (mean(levels) / whole.objective.value for levels in (sides[1], sides[cores]))
-        ratios.append(all_of_them / one)
-        print(row((name, 1, f"{one:.3f}", f"{all_of_them:.3f}", f"{ratios[-1]:.3f}")), flush=True)
+        alone, threaded = (mean(levels) / whole.objective.value for levels in (sides[1], sides[cores]))
+        ratios.append(threaded / alone)
+        print(row((name, 1, f"{alone:.3f}", f"{threaded:.3f}", f"{ratios[-1]:.3f}")), flush=True)
     if ratios:
         print(f"\nMean ratio: {mean(ratios):.3f}")
     return 0

@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
-from tests.support.seeds import repeated
 
 VAGUE = {"found": 0, "told": 0, "kept": 3, "one": 1, "own": 0, "here": 0}
 """Most places of the core and the dashboard that bind each name. Lower a figure when it falls; never raise one."""
@@ -42,7 +43,7 @@ def names_of(path: Path) -> tuple[Counter[str], tuple[str, ...]]:
     return bound(tree), tuple(name for name in classes if not name.startswith("_"))
 
 
-@repeated(
+@pytest.mark.parametrize(
     ("folders", "most"),
     [(("torchsplit_core", "app", "pages"), VAGUE), (("tests", "benchmarks"), VAGUE_IN_TESTS)],
 )
