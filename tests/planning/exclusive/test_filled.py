@@ -15,7 +15,9 @@ from torchsplit_core.evaluation.mixes import mix
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import filled
 from torchsplit_core.planning.outcome.build import build_planned_models
+from torchsplit_core.planning.patterns import feasibility
 from torchsplit_core.planning.patterns.colocated import plan_colocated
+from torchsplit_core.planning.patterns.feasibility import PatternSearch
 from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import unit_rps
@@ -62,6 +64,22 @@ def test_every_level_against_every_plan(seed):
     )
 
 
+def test_fillings_that_no_plan_can_have_are_left_out(monkeypatch):
+    """As where they are many: at interior prices a GPU with one of them is worth less than any plan leaves it."""
+    monkeypatch.setattr(feasibility, "MANY_LAYOUTS", 0)
+    usable_layouts, left_out = PatternSearch._usable_layouts, []
+
+    def usable(search, slack):
+        layouts = usable_layouts(search, slack)
+        left_out.append(int((~layouts).sum()))
+        return layouts
+
+    monkeypatch.setattr(PatternSearch, "_usable_layouts", usable)
+    for seed in range(20, 32):
+        planned_best(request_of(seed))
+    assert sum(left_out) > 10
+
+
 def test_two_sets_share_a_gpu():
     """Four models in two pairs on one GPU: patterns of whole sets have no plan for it."""
     models = [simple(f"m{number}", {"1g.6gb": 10.0}, demand_rps=10.0) for number in range(4)]
@@ -73,13 +91,14 @@ def test_two_sets_share_a_gpu():
     assert outcome.gpus[0].type == A30
 
 
-def test_a_published_mix_with_two_pairs_is_proven_at_every_level():
-    pairs = tuple(Colocation((pair.first, pair.second), "hard") for pair in mix("S3").pairs[:2])
-    request = replace(mix("S3").request, colocations=pairs, solver=SolverOptions(60.0))
+@repeated(("count", "least"), [(2, 1.1283941), (5, 1.1221026)], kept=1)
+def test_a_published_mix_with_pairs_is_proven_at_every_level(count, least):
+    pairs = tuple(Colocation((pair.first, pair.second), "hard") for pair in mix("S3").pairs[:count])
+    request = replace(mix("S3").request, colocations=pairs, solver=SolverOptions(120.0))
     outcome = plan(request, reasons=False)
     assert not list(violations(request, outcome))
     assert outcome.status == "optimal"
-    assert outcome.objective.value == pytest.approx(1.1283941, rel=1e-6)
+    assert outcome.objective.value == pytest.approx(least, rel=1e-6)
 
 
 def test_few_fillings_are_proven_without_a_plan_of_whole_sets(monkeypatch):
@@ -96,6 +115,34 @@ def test_few_fillings_are_proven_without_a_plan_of_whole_sets(monkeypatch):
     after_sets = planned()
     assert after_sets is not None and after_sets.status == "optimal" and len(calls) == 1
     assert after_sets.bounds == pytest.approx(alone.bounds)
+
+
+def test_where_gpus_are_equal_fillings_follow_a_plan_of_whole_sets(monkeypatch):
+    monkeypatch.setattr(filled, "FEW_FILLINGS", 0)
+    asked = []
+    raise_by_questions = filled.raise_by_questions
+
+    def noted(*given):
+        asked.append(given)
+        return raise_by_questions(*given)
+
+    monkeypatch.setattr(filled, "raise_by_questions", noted)
+    problem = build_problem(replace(request_of(20), objective=Objective("leximin")))
+    for equal, questions in ((3, 1), (2, 0)):
+        asked.clear()
+        monkeypatch.setattr(filled, "EQUAL_GPUS", equal)
+        planned = filled.plan_fillings(problem, time.perf_counter() + 60.0, lambda part, text: None)
+        assert planned is not None and planned.status == "optimal" and len(asked) == questions
+
+
+def test_the_lesser_bound_of_the_first_open_level_stays():
+    problem = build_problem(replace(request_of(20), objective=Objective("leximin")))
+    raising = filled._Raising(problem, problem, problem, None, None, 0.0, lambda part, text: None)
+    raising._take(filled.RaisedPlan(None, (1.0, 1.0), (1.0, 5.0), 1))
+    raising._take(filled.RaisedPlan(None, (1.0, 1.5), (1.0, 7.0), 1))
+    assert (raising.best.levels, raising.best.bounds) == ((1.0, 1.5), (1.0, 5.0))
+    raising._take(filled.RaisedPlan(None, (1.0, 1.5), (1.0, 1.5), 2))
+    assert (raising.best.proven, raising.best.bounds) == (2, (1.0, 1.5))
 
 
 @repeated("seed", [1, 2, 3], kept=0)

@@ -88,8 +88,20 @@ def holds(search: PatternSearch, question: FeasibilityProblem, answer: Decision)
     assert possible([tuple(sorted(value * (1 + 1e-8) + 1e-12 for value in reached))], question)
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_no_is_never_said_where_a_plan_exists(block):
+@pytest.mark.parametrize(
+    ("block", "many"), [*((block, feasibility.MANY_LAYOUTS) for block in range(4)), (0, 0), (1, 0)]
+)
+def test_no_is_never_said_where_a_plan_exists(block, many, monkeypatch):
+    """`many`: layouts above which interior prices leave out those that no plan can have."""
+    monkeypatch.setattr(feasibility, "MANY_LAYOUTS", many)
+    left_out, usable_layouts = [], PatternSearch._usable_layouts
+
+    def usable(search, slack):
+        layouts = usable_layouts(search, slack)
+        left_out.append(int((~layouts).sum()))
+        return layouts
+
+    monkeypatch.setattr(PatternSearch, "_usable_layouts", usable)
     said = {"found": 0, "none": 0}
     for seed in range(block * 15, block * 15 + 15):
         request = tiny(seed)
@@ -119,6 +131,7 @@ def test_no_is_never_said_where_a_plan_exists(block):
                 holds(search, question, answer)
             said[truth] += 1
     assert min(said.values()) >= 15, said
+    assert (sum(left_out) > 0) == (many == 0)
 
 
 @repeated(("most", "together"), [(400, 0), (2, 20_000), (2, 0)], kept=1)

@@ -13,7 +13,7 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, timing
 from torchsplit_core.planning.patterns import PatternSolution, feasibility, leximin_levels, solve_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import reached_levels, tier_groups
+from torchsplit_core.planning.request.objective import level_count, reached_levels, tier_groups
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest, ignore_progress
 
 pytestmark = pytest.mark.slow
@@ -161,6 +161,23 @@ def test_what_is_known_when_time_runs_out_is_true(request_, monkeypatch):
             assert counted.status == "feasible"
             assert counted.bounds[known] >= best[known] * (1 - 1e-6), looks
     assert cut >= 2
+
+
+def test_no_further_level_is_raised_where_the_first_is_open_by_its_time():
+    request = tight(1)
+    groups, count = tier_groups(request.models), level_count(request)
+    until = time.perf_counter() + 60.0
+    ended = {}
+    for first_until in (time.perf_counter() - 1.0, until):
+        search = searching(request)
+        assert search is not None
+        ended[first_until] = leximin_levels.raise_levels(
+            search, groups, count, until, first_until=first_until
+        )
+    early, full = ended.values()
+    assert full.proven == count == len(early.bounds) and early.proven == 0
+    assert early.levels <= full.levels
+    assert all(bound >= level * (1 - 1e-6) for bound, level in zip(early.bounds, full.levels, strict=True))
 
 
 TIERED = with_tiers(tight(1), 3)

@@ -34,8 +34,12 @@ from torchsplit_core.planning.timing import partial_deadline
 from torchsplit_core.values import PlanRequest, Progress
 from torchsplit_core.values.status import SolveStatus
 
-FEW_FILLINGS, ALONE_SHARE = 1_500, 0.15
-"""Fillings that are searched alone at first, and part of the time for that."""
+FEW_FILLINGS, EQUAL_FILLINGS, ALONE_SHARE = 1_500, 5_000, 0.3
+"""Fillings that come first, those that come before questions where GPUs are equal, and part of the time for their first
+level: if it is proven then, they have the rest of the time too."""
+
+EQUAL_GPUS = 3
+"""GPUs of a kind, in the mean, from which on they are equal: fillings take those together, questions one by one."""
 
 LEVEL_DIGITS = 9
 """Decimal places in which equal levels agree, however they were summed."""
@@ -161,12 +165,16 @@ class _Raising:
     infeasible: bool = False
 
     def run(self) -> FilledPlan:
-        """Few fillings are searched alone at first: they are often proven in less time than sets take."""
-        request = self.problem.request
-        if self.fillings is not None and len(self.fillings.fillings) <= FEW_FILLINGS:
-            self._raise_fillings(self.fillings, partial_deadline(self.deadline, ALONE_SHARE))
-        for step in (self._plan_sets, self._ask, self._raise_last):
-            if self.best.proven < level_count(request) and not self.infeasible:
+        """Few fillings come first: they are often proven in less time than sets take."""
+        steps = [self._plan_sets, self._ask, self._raise_last]
+        count = math.inf if self.fillings is None else len(self.fillings.fillings)
+        gpus = [len(group.gpu_ids) for group in self.free.groups]
+        if count <= FEW_FILLINGS:
+            steps.insert(0, self._raise_first)
+        elif count <= EQUAL_FILLINGS and EQUAL_GPUS * len(gpus) <= sum(gpus) <= MAX_GPUS:
+            steps.insert(1, self._raise_first)
+        for step in steps:
+            if not self._is_proven():
                 step()
         return self._planned()
 
@@ -189,8 +197,17 @@ class _Raising:
         self.infeasible |= plan.infeasible
         if plan.bounds:
             self.bound = min(self.bound, plan.bounds[0])
-        if plan.rank > self.best.rank:
-            self.best = plan
+        best, other = (plan, self.best) if plan.rank > self.best.rank else (self.best, plan)
+        first = best.proven
+        if other.proven == first and max(len(best.bounds), len(other.bounds)) > first:
+            # What bounds the first open level bounds it in every plan that has the levels before it.
+            open_bound = min((*best.bounds[first : first + 1], *other.bounds[first : first + 1]))
+            best = replace(best, bounds=(*best.bounds[:first], open_bound, *best.bounds[first + 1 :]))
+        self.best = best
+
+    def _is_proven(self) -> bool:
+        """Whether nothing is left to prove."""
+        return self.infeasible or self.best.proven == level_count(self.problem.request)
 
     def _plan_sets(self) -> None:
         request = self.problem.request
@@ -227,13 +244,17 @@ class _Raising:
             assignment = counts.assign(self.uncounted, raised.gpu_plan)
         self._take(RaisedPlan.of(raised, assignment))
 
-    def _raise_last(self) -> None:
-        if self.fillings is not None:
-            self._raise_fillings(self.fillings, self.deadline)
+    def _raise_first(self) -> None:
+        self._raise_fillings(partial_deadline(self.deadline, ALONE_SHARE))
 
-    def _raise_fillings(self, fillings: FillingSearch, until: float) -> None:
-        """The levels over fillings, from the best plan on."""
-        request = self.problem.request
+    def _raise_last(self) -> None:
+        self._raise_fillings()
+
+    def _raise_fillings(self, first_until: float = math.inf) -> None:
+        """The levels over fillings, from the best plan on; no more than the first if it is open by `first_until`."""
+        request, fillings = self.problem.request, self.fillings
+        if fillings is None:
+            return
         start = (
             None if self.best.assignment is None else fillings.plan_of(self.uncounted, self.best.assignment)
         )
@@ -241,10 +262,11 @@ class _Raising:
             fillings.search,
             tier_groups(request.models),
             level_count(request),
-            until,
+            self.deadline,
             lambda part: self.progress(part, "Raising the worst-served models"),
             start=None if start is None else Decision("found", start),
             known=() if start is None else self.best.bounds[: self.best.proven],
+            first_until=first_until,
         )
         assignment = None if raised.plan is None else fillings.assign(self.uncounted, raised.plan)
         self._take(RaisedPlan.of(raised, assignment))

@@ -42,9 +42,13 @@ class FleetCapacity:
         `costs`: of a GPU by layout column, which its value loses; a GPU of no value is not used.
         """
         value = prices @ self.slices - (0.0 if costs is None else costs)
+        return fleet_worth(self.dearest(value), self.gpus, self.taken_by_group, self.at_most)
+
+    def dearest(self, value: Vector) -> Vector:
+        """By group the highest value of a layout column; 0 where none has any."""
         dearest = np.zeros(len(self.gpus))
         np.maximum.at(dearest, self.group_of, value)
-        return fleet_worth(dearest, self.gpus, self.taken_by_group, self.at_most)
+        return dearest
 
     def has_room(self, used: Counts, layouts: Counts) -> bool:
         """Whether the fleet has GPUs for these counts by layout column, and they have these slices by pool."""

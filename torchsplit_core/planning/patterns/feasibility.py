@@ -24,6 +24,7 @@ from torchsplit_core.planning.patterns.master import (
     Column,
     Duals,
     Flags,
+    interior_duals,
     solve_integer,
     solve_relaxation,
 )
@@ -38,8 +39,8 @@ PROOF_MARGIN = 1e-7
 PRICE_FLOOR = 1e-4
 """Least price of a slice in units of the dearest: a free slice would have endless covers."""
 
-MIN_MASTER_S = 0.5
-"""Least seconds of the master for an integer solution without a proof."""
+MIN_MASTER_S, MIN_LARGE_MASTER_S = 0.5, 2.0
+"""Least seconds of the master for an integer solution without a proof; the second with many layouts."""
 
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
@@ -106,6 +107,15 @@ class Decision:
     verdict: SearchVerdict
     plan: PatternPlan | None = None
     zeta: float = float("nan")
+
+
+@dataclass(frozen=True)
+class UsableColumns:
+    """The patterns that some plan could use, whether these are all, and the worth that their cheapest ones leave."""
+
+    columns: list[tuple[Column, Pattern]]
+    complete: bool
+    slack: float
 
 
 @dataclass
@@ -193,32 +203,58 @@ class PatternSearch:
             return Decision("none")
         if duals.zeta != duals.zeta:
             return Decision("unknown")
+        if prove and self.has_many_layouts:
+            # A search among few patterns takes as long as the proof.
+            return self._prove(problem, self._take_interior_prices(problem, duals), deadline)
         columns = self.cheapest_columns(problem, duals.below, self.quick_patterns)
         if most:
-            listed = self.all_columns(problem, duals.below, self.capacity.worth(self.prices), deadline, most)
-            columns = columns if listed is None else listed[0]
+            worth = self.capacity.worth(self.prices)
+            listed = self.all_columns(problem, duals.below, worth, deadline, most)
+            columns = columns if listed is None else listed.columns
         until = deadline
         if not prove:
-            until = min(
-                deadline,
-                time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
-            )
-        # With many layouts a search among few patterns takes as long as the proof.
-        if not (prove and self._has_many_layouts):
-            decision = self._solve_master(problem, until, columns)
-            if decision.verdict == "found":
-                return replace(decision, zeta=duals.zeta)
+            least = MIN_LARGE_MASTER_S if self.has_many_layouts else MIN_MASTER_S
+            now = time.perf_counter()
+            until = min(deadline, now + max(least, self.quick_share * (deadline - now)))
+        decision = self._solve_master(problem, until, columns)
+        if decision.verdict == "found":
+            return replace(decision, zeta=duals.zeta)
+        return self._prove(problem, duals, deadline) if prove else Decision("unknown", zeta=duals.zeta)
+
+    def _prove(self, problem: FeasibilityProblem, duals: Duals, deadline: float) -> Decision:
+        """A plan, or the proof that there is none, of all patterns that any plan could use."""
         worth = self.capacity.worth(self.prices)
         more = MOST_TOGETHER // len(self.options)
-        for most in (MOST_PER_MODEL, *[more] * (more > MOST_PER_MODEL)) if prove else ():
+        for most in (MOST_PER_MODEL, *[more] * (more > MOST_PER_MODEL)):
             full = self.all_columns(problem, duals.below, worth, deadline, most)
             if full is None:
-                return Decision("unknown", zeta=duals.zeta)
-            columns, complete = full
-            decision = self._solve_master(problem, deadline, columns)
-            if complete or decision.verdict != "none":
+                break
+            usable = self._usable_layouts(full.slack) if self.has_many_layouts else None
+            decision = self._solve_master(problem, deadline, full.columns, usable)
+            if full.complete or decision.verdict != "none":
                 return decision
         return Decision("unknown", zeta=duals.zeta)
+
+    def _take_interior_prices(self, problem: FeasibilityProblem, duals: Duals) -> Duals:
+        """Price slices so that as few layouts as can be may be part of a plan; the duals of these prices."""
+        columns = self.pool_columns(problem)
+        interior = interior_duals(self.capacity, self.subset_flags(problem), columns, problem.allowed)
+        if interior is None:
+            return duals
+        self.take_prices(interior.prices)
+        return interior
+
+    def _usable_layouts(self, slack: float) -> NDArray[np.bool_]:
+        """The layout columns that may be part of a plan, whose patterns leave `slack` of the fleet's worth.
+
+        A GPU with a layout that is worth less than the dearest one leaves the difference.
+        """
+        capacity = self.capacity
+        if len(capacity.at_most):
+            return np.ones(len(capacity.columns), dtype=np.bool_)
+        worth = self.prices @ capacity.slices
+        usable: NDArray[np.bool_] = capacity.dearest(worth)[capacity.group_of] - worth <= slack
+        return usable
 
     def least_level(self) -> float:
         """A lower bound of the level of any model that runs (infinite if none can run)."""
@@ -434,10 +470,10 @@ class PatternSearch:
         worth: float,
         deadline: float,
         most: int | None = None,
-    ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
+    ) -> UsableColumns | None:
         """Every pattern that some plan of at most `worth` at the last prices could use, cheapest first.
 
-        Also whether these are all: at most `most` of a model and level are taken. None if time ran out.
+        At most `most` of a model and level are taken. None if time ran out.
         """
         most = MOST_PER_MODEL if most is None else most
         prices = self.prices
@@ -462,21 +498,25 @@ class PatternSearch:
                     and priced_patterns.complete_below >= within - 1e-9 * abs(within)
                 )
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
-        return columns, complete
+        return UsableColumns(columns, complete, slack)
 
     @property
-    def _has_many_layouts(self) -> bool:
+    def has_many_layouts(self) -> bool:
         """Whether few GPUs have many layouts."""
         return len(self.capacity.columns) > MANY_LAYOUTS and int(self.capacity.gpus.sum()) <= FEW_GPUS
 
     def _solve_master(
-        self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
+        self,
+        problem: FeasibilityProblem,
+        deadline: float,
+        columns: list[tuple[Column, Pattern]],
+        usable: NDArray[np.bool_] | None = None,
     ) -> Decision:
         costs = None
-        if self._has_many_layouts:
+        if self.has_many_layouts:
             # Then HiGHS has a plan or a proof sooner with GPUs to save than with missing slices to pay for.
             costs = np.ones(len(self.capacity.columns))
-        plan = self.solve_columns(problem, columns, deadline - time.perf_counter(), costs)
+        plan = self.solve_columns(problem, columns, deadline - time.perf_counter(), costs, usable=usable)
         if isinstance(plan, PatternPlan):
             return Decision("found", plan)
         return Decision(plan)
@@ -488,9 +528,11 @@ class PatternSearch:
         seconds: float,
         costs: Vector | None = None,
         max_cost: float = float("inf"),
+        usable: NDArray[np.bool_] | None = None,
     ) -> PatternPlan | Literal["none", "unknown"]:
         """A plan of these patterns, on GPUs of at most `max_cost` if `costs` (by layout column) are given.
 
+        Of `usable` layouts alone.
         "none" if these patterns have provably no plan.
         """
         counts = solve_integer(
@@ -502,6 +544,7 @@ class PatternSearch:
             self.prices,
             costs,
             max_cost,
+            usable,
         )
         if isinstance(counts, str):
             return counts

@@ -116,7 +116,7 @@ def _search_near(
         if full is None or left <= 0:
             return
         seconds = min(left, max(FIRST_SEARCH_S, share * left))
-        plan = search.solve_columns(MINIMA, full[0], seconds, costs, highest)
+        plan = search.solve_columns(MINIMA, full.columns, seconds, costs, highest)
         if isinstance(plan, PatternPlan):
             _accept(search, result, plan, costs)
 
@@ -141,15 +141,15 @@ def _search_margins(
         full = search.all_columns(MINIMA, NO_LEVELS, within + value, deadline)
         if full is None:
             return
-        columns, complete = full
-        if not complete:
+        columns = full.columns
+        if not full.complete:
             # With too many patterns near the bound a model may have none among them.
             columns += search.cheapest_columns(MINIMA, NO_LEVELS)
         plan = search.solve_columns(MINIMA, columns, min(seconds, left), costs, highest)
         if isinstance(plan, PatternPlan):
             _accept(search, result, plan, costs)
         else:
-            if plan == "none" and complete:
+            if plan == "none" and full.complete:
                 # No plan costs up to `within`.
                 result.bound = (
                     result.cost if within >= highest else max(result.bound, _round_up(within, step))

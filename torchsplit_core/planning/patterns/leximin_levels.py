@@ -23,6 +23,7 @@ from torchsplit_core.planning.patterns.idle_slices import use_idle_slices
 from torchsplit_core.planning.patterns.rounding import plan_beside, seek_plan
 from torchsplit_core.planning.request.objective import TierGroup
 from torchsplit_core.planning.timing import partial_deadline
+from torchsplit_core.solver.highs import INF
 
 PROOF_STEP = 2e-7
 """Relative step above a plan's value at which "no" proves the level: values within 1e-6 are equal."""
@@ -135,11 +136,13 @@ def raise_levels(
     least_share: float = 0.5,
     start: Decision | None = None,
     known: Sequence[float] = (),
+    first_until: float = INF,
 ) -> LevelResult:
     """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up.
 
     A first plan is sought somewhat below `expected`, if that is above 0; `start` has a plan to begin with, whose
-    first levels are `known` to be proven. Each level may take `least_share` of the remaining time.
+    first levels are `known` to be proven. Each level may take `least_share` of the remaining time. Others
+    follow only if the first one is proven by `first_until` (time.perf_counter).
     """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
@@ -167,10 +170,14 @@ def raise_levels(
         if k < len(known):
             bound = known[k]
         else:
-            bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
+            level_until = min(partial_deadline(until, part), INF if k else first_until)
+            bound = _raise_level(search, level_result, k, ceilings[k], level_until)
         level_result.bounds.append(max(bound, level_result.levels[k]))
         if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
             level_result.proven = k + 1
+        elif not k and first_until < deadline:
+            level_result.bounds += ceilings[1:count]
+            break
     bound_open_level(search, level_result, ceilings, deadline)
     return level_result
 
@@ -264,7 +271,8 @@ def _raise_level(
         if high <= low * (1 + 2 * PROOF_STEP):
             return high
         # While plans without a full proof are found the search goes on; the proof just above the plan ends it.
-        quick = unreached > low * (1 + PROOF_WIDTH)
+        # With many layouts a search that proves nothing takes as long as the proof.
+        quick = unreached > low * (1 + PROOF_WIDTH) and not search.has_many_layouts
         if not quick:
             trial = low * (1 + PROOF_STEP)
         problem = level_problem(level_result, k, trial)

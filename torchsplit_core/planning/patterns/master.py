@@ -83,10 +83,31 @@ def solve_relaxation(
 
     `subsets[i, m]`: whether threshold i applies to model m. `costs`: of a GPU by layout column; ζ is then the cost.
     """
-    models = subsets.shape[1]
     highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
+    return _read_duals(highs, capacity, subsets, columns, allowed)
+
+
+def interior_duals(
+    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]
+) -> Duals | None:
+    """Duals amid all optimal ones, about; None if HiGHS has none.
+
+    At these every layout and column that no optimum has any part of costs more than it is worth.
+    """
+    highs = _build_program(capacity, subsets, columns, allowed, None, whole=False)
+    highs.setOptionValue("solver", "ipx")
+    highs.setOptionValue("run_crossover", "off")
+    if run(highs) != "optimal":
+        return None
+    return _read_duals(highs, capacity, subsets, columns, allowed)
+
+
+def _read_duals(
+    highs: Any, capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]
+) -> Duals:
+    models = subsets.shape[1]
     solution = highs.getSolution()
     rows, values = np.array(solution.row_dual), np.array(solution.col_value)
     pools, groups = len(capacity.pools), len(capacity.gpus) + len(capacity.at_most)
@@ -109,11 +130,13 @@ def solve_integer(
     prices: Vector,
     costs: Vector | None = None,
     max_cost: float = INF,
+    usable: NDArray[np.bool_] | None = None,
 ) -> IntegerSolution | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice.
 
     Any choice is taken; `prices`, of a slice by pool, say which slices had better not be missing on the way to it. With
-    `costs`, of a GPU by layout column, it is the cheapest that costs at most `max_cost`.
+    `costs`, of a GPU by layout column, it is the cheapest that costs at most `max_cost`; layouts that are not `usable`
+    are left out.
     """
     models = subsets.shape[1]
     highs = _build_program(
@@ -125,6 +148,7 @@ def solve_integer(
         whole=True,
         max_cost=max_cost,
         prices=prices if costs is None else None,
+        usable=usable,
     )
     if costs is None:
         _stop_if_short(highs)
@@ -164,8 +188,9 @@ def _build_program(
     whole: bool,
     max_cost: float = INF,
     prices: Vector | None = None,
+    usable: NDArray[np.bool_] | None = None,
 ) -> Any:
-    """The program; with `prices` of missing slices, in units of which they are paid for."""
+    """The program; with `prices` of missing slices, in units of which they are paid for; of `usable` layouts alone."""
     models = subsets.shape[1]
     pools, count = len(capacity.pools), len(columns)
     available = np.concatenate([capacity.gpus, capacity.at_most])
@@ -215,7 +240,7 @@ def _build_program(
         lower_columns[width - 1] = upper[width - 1] = 1.0
     if whole:
         upper[:count] = 1.0
-        upper[count : width - 1] = capacity.gpus[capacity.group_of]
+        upper[count : width - 1] = capacity.gpus[capacity.group_of] * (True if usable is None else usable)
     right = np.zeros(rows)
     right[:models] = 1.0
     right[models + pools + groups : budget] = allowed
