@@ -25,6 +25,8 @@ from torchsplit_core.values import (
     Variant,
 )
 
+ONE_TYPE = (("A100-80GB", 1.0),)
+TWO_TYPES = (("A100-80GB", 0.5), ("H100-SXM5-80GB", 0.5))
 THREE_TYPES = (("A100-40GB", 0.4), ("H100-SXM5-80GB", 0.4), ("A30-24GB", 0.2))
 FIVE_TYPES = (
     ("A100-40GB", 0.3),

@@ -14,7 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
+from benchmarks.fleet_instances import FIVE_TYPES, ONE_TYPE, TWO_TYPES, Family, fleet_instance
 from benchmarks.planner_report import answer_of_child, gap_text, heading, row
 
 FAMILIES = {
@@ -29,6 +29,8 @@ FAMILIES = {
     "four pairs": (16, 64, 20, Family(pairs=4)),
     "limits, pairs": (8, 8, 20, Family(types=FIVE_TYPES, limits=True, pairs=3)),
     "limits, pairs on four": (8, 4, 20, Family(types=FIVE_TYPES, limits=True, pairs=3)),
+    "limits, pairs, two types": (12, 6, 20, Family(types=TWO_TYPES, limits=True, pairs=4)),
+    "limits, pairs, one type": (12, 6, 20, Family(types=ONE_TYPE, limits=True, pairs=4)),
     "shared, limits, pairs": (8, 8, 20, Family(types=FIVE_TYPES, sharing="fractional", limits=True, pairs=3)),
     "shared, least cost": (
         8,

@@ -34,12 +34,12 @@ from torchsplit_core.planning.timing import partial_deadline
 from torchsplit_core.values import PlanRequest, Progress
 from torchsplit_core.values.status import SolveStatus
 
-FEW_FILLINGS, EQUAL_FILLINGS, ALONE_SHARE = 1_500, 5_000, 0.3
-"""Fillings that come first, those that come before questions where GPUs are equal, and part of the time for their first
-level: if it is proven then, they have the rest of the time too."""
+FEW_FILLINGS, FIRST_SHARE = 1_500, 0.3
+"""Fillings that come first, and part of the time for their first level: if it is proven then, they have the rest."""
 
-EQUAL_GPUS = 3
-"""GPUs of a kind, in the mean, from which on they are equal: fillings take those together, questions one by one."""
+EQUAL_GPUS = 4
+"""GPUs of a kind, in the mean, from which on fillings come before questions: they take those GPUs together, which
+questions tell apart."""
 
 LEVEL_DIGITS = 9
 """Decimal places in which equal levels agree, however they were summed."""
@@ -167,11 +167,10 @@ class _Raising:
     def run(self) -> FilledPlan:
         """Few fillings come first: they are often proven in less time than sets take."""
         steps = [self._plan_sets, self._ask, self._raise_last]
-        count = math.inf if self.fillings is None else len(self.fillings.fillings)
         gpus = [len(group.gpu_ids) for group in self.free.groups]
-        if count <= FEW_FILLINGS:
+        if self.fillings is not None and len(self.fillings.fillings) <= FEW_FILLINGS:
             steps.insert(0, self._raise_first)
-        elif count <= EQUAL_FILLINGS and EQUAL_GPUS * len(gpus) <= sum(gpus) <= MAX_GPUS:
+        elif self.fillings is not None and EQUAL_GPUS * len(gpus) <= sum(gpus) <= MAX_GPUS:
             steps.insert(1, self._raise_first)
         for step in steps:
             if not self._is_proven():
@@ -245,7 +244,7 @@ class _Raising:
         self._take(RaisedPlan.of(raised, assignment))
 
     def _raise_first(self) -> None:
-        self._raise_fillings(partial_deadline(self.deadline, ALONE_SHARE))
+        self._raise_fillings(partial_deadline(self.deadline, FIRST_SHARE))
 
     def _raise_last(self) -> None:
         self._raise_fillings()

@@ -40,6 +40,9 @@ BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
 FIRST_SHARE = 0.7
 """Least part of the time for the first level."""
 
+LATER_STEP, LATER_GROWTH = 0.01, 4
+"""First relative step up from a later level that prices are asked to refute, and its growth until they do."""
+
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
@@ -368,10 +371,11 @@ def price_bound(
 ) -> float:
     """A level that prices alone prove unreachable; the ceiling if time ran out first.
 
-    Steps up from the level double until prices refute one; then the bracket is halved.
+    Steps up from the level grow until prices refute one; then the bracket is halved. Those of a later level, whose
+    prices seldom refute what is near, are larger.
     """
     low, high = level_result.levels[k], ceiling
-    step = PROOF_WIDTH
+    step, growth = (LATER_STEP, LATER_GROWTH) if k else (PROOF_WIDTH, 2)
     for _ in range(MAX_BOUND_STEPS):
         trial = low * (1 + step) if high == ceiling else (low + high) / 2
         if trial >= ceiling or high <= low * (1 + PROOF_WIDTH):
@@ -384,7 +388,7 @@ def price_bound(
         else:
             # The needed part of the fleet grows about as the level does.
             low = trial
-            step = max(2 * step, (1 / max(zeta, 1e-3)) ** 1.5 - 1)
+            step = max(growth * step, (1 / max(zeta, 1e-3)) ** 1.5 - 1)
     return high
 
 
