@@ -94,6 +94,7 @@ def holds(search: PatternSearch, question: FeasibilityProblem, answer: Decision)
 def test_no_is_never_said_where_a_plan_exists(block, many, monkeypatch):
     """`many`: layouts above which interior prices leave out those that no plan can have."""
     monkeypatch.setattr(feasibility, "MANY_LAYOUTS", many)
+    monkeypatch.setattr(feasibility, "NEW_LAYOUTS", 1)
     left_out, usable_layouts = [], PatternSearch._usable_layouts
 
     def usable(search, slack):
@@ -132,6 +133,30 @@ def test_no_is_never_said_where_a_plan_exists(block, many, monkeypatch):
             said[truth] += 1
     assert min(said.values()) >= 15, said
     assert (sum(left_out) > 0) == (many == 0)
+
+
+def test_layouts_offered_a_few_at_a_time_need_no_more_of_the_fleet(monkeypatch):
+    offered = 0
+    for seed in range(30):
+        request = tiny(seed)
+        search = searching(request)
+        if search is None:
+            continue
+        for level in (0.2, 0.6, 1.0):
+            shares = []
+            for many in (feasibility.MANY_LAYOUTS, 0):
+                with monkeypatch.context() as patch:
+                    patch.setattr(feasibility, "MANY_LAYOUTS", many)
+                    patch.setattr(feasibility, "NEW_LAYOUTS", 1)
+                    search = searching(request)
+                    assert search is not None
+                    shares.append(
+                        search.fleet_share(FeasibilityProblem((level,)), time.perf_counter() + 30.0)
+                    )
+            offered += int(search.offered.sum() > len(search.capacity.gpus))
+            assert (shares[0] is None) == (shares[1] is None)
+            assert shares[0] is None or shares[1] == pytest.approx(shares[0], rel=1e-6)
+    assert offered > 10
 
 
 @repeated(("most", "together"), [(400, 0), (2, 20_000), (2, 0)], kept=1)

@@ -6,7 +6,7 @@ layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -41,8 +41,20 @@ class FleetCapacity:
 
         `costs`: of a GPU by layout column, which its value loses; a GPU of no value is not used.
         """
-        value = prices @ self.slices - (0.0 if costs is None else costs)
+        value = self.values(prices) - (0.0 if costs is None else costs)
         return fleet_worth(self.dearest(value), self.gpus, self.taken_by_group, self.at_most)
+
+    def values(self, prices: Vector) -> Vector:
+        """What the slices of each layout column are worth at these prices."""
+        pool, column, counts = self._entries
+        worth = np.bincount(column, weights=prices[pool] * counts, minlength=len(self.columns))
+        return worth.astype(np.float64, copy=False)
+
+    @cached_property
+    def _entries(self) -> tuple[Counts, Counts, Vector]:
+        """Pool, column and count of `slices` where there are any: few, where columns are many."""
+        pool, column = np.nonzero(self.slices)
+        return pool, column, self.slices[pool, column].astype(np.float64)
 
     def dearest(self, value: Vector) -> Vector:
         """By group the highest value of a layout column; 0 where none has any."""
@@ -57,6 +69,15 @@ class FleetCapacity:
             (used <= self.slices @ layouts).all()
             and (by_group <= self.gpus).all()
             and (self.taken @ layouts <= self.at_most).all()
+        )
+
+    def restricted(self, columns: Counts) -> FleetCapacity:
+        """The same with some layout columns alone."""
+        return replace(
+            self,
+            columns=tuple(self.columns[column] for column in columns.tolist()),
+            slices=self.slices[:, columns],
+            group_of=self.group_of[columns],
         )
 
     @cached_property

@@ -42,6 +42,10 @@ PRICE_FLOOR = 1e-4
 MIN_MASTER_S, MIN_LARGE_MASTER_S = 0.5, 2.0
 """Least seconds of the master for an integer solution without a proof; the second with many layouts."""
 
+NEW_LAYOUTS, NEGLIGIBLE_WORTH = 40, 1e-9
+"""Layouts of a group that the linear program is offered at a time, where they are many, and a worth that is rounding in
+units of a fleet."""
+
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
 """Patterns added for a model in a round of column generation."""
@@ -134,6 +138,8 @@ class PatternSearch:
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
     on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
     closed: frozenset[int] = frozenset()
+    offered: NDArray[np.bool_] = field(init=False)
+    """Whether a layout column is in the linear program, where these are many."""
     quick_share: ClassVar[float] = 0.15
     """Part of the remaining time of a master whose "none" proves nothing."""
     quick_patterns: ClassVar[int] = 40
@@ -141,6 +147,7 @@ class PatternSearch:
 
     def __post_init__(self) -> None:
         self.pool = [{} for _ in self.options]
+        self.offered = np.zeros(len(self.capacity.columns), dtype=np.bool_)
 
     def start_from_divisible_prices(self, rising: Sequence[int]) -> None:
         """Take the prices at the highest level that the models `rising` (indices) reach with divisible slices."""
@@ -252,7 +259,7 @@ class PatternSearch:
         capacity = self.capacity
         if len(capacity.at_most):
             return np.ones(len(capacity.columns), dtype=np.bool_)
-        worth = self.prices @ capacity.slices
+        worth = capacity.values(self.prices)
         usable: NDArray[np.bool_] = capacity.dearest(worth)[capacity.group_of] - worth <= slack
         return usable
 
@@ -350,8 +357,7 @@ class PatternSearch:
         for _ in range(MOST_ROUNDS):
             if excess != excess:
                 return replace(duals, zeta=float("nan"))
-            columns = self.pool_columns(problem)
-            duals = solve_relaxation(self.capacity, self.subset_flags(problem), columns, problem.allowed)
+            duals = self._relax(problem)
             self.take_prices(duals.prices)
             if duals.zeta <= enough:
                 break
@@ -362,6 +368,30 @@ class PatternSearch:
             if self.pool_size == before:
                 break
         return duals
+
+    def _relax(self, problem: FeasibilityProblem) -> Duals:
+        """The linear program over the known patterns, where layouts are many over those that turn out to be dearest."""
+        capacity, subsets, columns = self.capacity, self.subset_flags(problem), self.pool_columns(problem)
+        if not self.has_many_layouts:
+            return solve_relaxation(capacity, subsets, columns, problem.allowed)
+        worth = capacity.values(self.prices)
+        while True:
+            self.offered |= self._dearest_layouts(worth)
+            duals = solve_relaxation(
+                capacity.restricted(np.flatnonzero(self.offered)), subsets, columns, problem.allowed
+            )
+            worth = capacity.values(duals.prices)
+            dearest = capacity.dearest(np.where(self.offered, worth, 0.0))
+            if (capacity.dearest(worth) <= dearest * (1 + PROOF_MARGIN) + NEGLIGIBLE_WORTH).all():
+                return duals
+
+    def _dearest_layouts(self, worth: Vector) -> NDArray[np.bool_]:
+        """The NEW_LAYOUTS layout columns of each group that are worth most."""
+        dearest = np.zeros(len(worth), dtype=np.bool_)
+        for group in range(len(self.capacity.gpus)):
+            columns = np.flatnonzero(self.capacity.group_of == group)
+            dearest[columns[np.argsort(-worth[columns], kind="stable")[:NEW_LAYOUTS]]] = True
+        return dearest
 
     @property
     def pool_size(self) -> int:

@@ -25,7 +25,7 @@ from torchsplit_core.planning.patterns.feasibility import PatternPlan, PatternSe
 from torchsplit_core.planning.patterns.pricing import Pattern
 from torchsplit_core.planning.problem.build import Choice, Problem
 
-MAX_FILLINGS = 8_000
+MAX_FILLINGS = 16_000
 """Fillings above which HiGHS takes too long for each question."""
 
 
