@@ -560,10 +560,10 @@ class PatternSearch:
         max_cost: float = float("inf"),
         usable: NDArray[np.bool_] | None = None,
     ) -> PatternPlan | Literal["none", "unknown"]:
-        """A plan of these patterns, on GPUs of at most `max_cost` if `costs` (by layout column) are given.
+        """A plan of these patterns and of the `usable` layouts, on GPUs of at most `max_cost` if `costs` (by layout
+        column) are given.
 
-        Of `usable` layouts alone.
-        "none" if these patterns have provably no plan.
+        "none" if these have provably no plan.
         """
         counts = solve_integer(
             self.capacity,

@@ -144,8 +144,8 @@ def raise_levels(
     """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up.
 
     A first plan is sought somewhat below `expected`, if that is above 0; `start` has a plan to begin with, whose
-    first levels are `known` to be proven. Each level may take `least_share` of the remaining time. Others
-    follow only if the first one is proven by `first_until` (time.perf_counter).
+    first levels are `known` to be proven. Each level may take `least_share` of the remaining time. Others follow
+    only if the first one is proven by `first_until` (time.perf_counter).
     """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
