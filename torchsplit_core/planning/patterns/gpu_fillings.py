@@ -21,12 +21,12 @@ from torchsplit_core.planning.outcome.assignment import (
 )
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.covers.gpu_divisions import divisions_of
-from torchsplit_core.planning.patterns.feasibility import PatternPlan, PatternSearch
+from torchsplit_core.planning.patterns.feasibility import FEW_GPUS, PatternPlan, PatternSearch
 from torchsplit_core.planning.patterns.pricing import Pattern
 from torchsplit_core.planning.problem.build import Choice, Problem
 
-MAX_FILLINGS = 16_000
-"""Fillings above which HiGHS takes too long for each question."""
+MAX_FILLINGS, MAX_LARGE_FILLINGS = 16_000, 8_000
+"""Fillings above which HiGHS takes too long for each question; the second on more than FEW_GPUS GPUs."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class FillingSearch:
 def search_fillings(base: PatternSearch, sets: Sequence[tuple[int, ...]]) -> FillingSearch | None:
     """The search of a problem without co-locations, for these co-located sets of models.
 
-    None if a co-located model runs in several ways or stages, or there are more than MAX_FILLINGS.
+    None if a co-located model runs in several ways or stages, or there are too many.
     """
     members = tuple(model for models in sets for model in models)
     ways = [base.options[model].options for model in members]
@@ -123,11 +123,12 @@ def search_fillings(base: PatternSearch, sets: Sequence[tuple[int, ...]]) -> Fil
     rates = np.array([way[0].stages[0].rates for way in ways])
     ends = np.cumsum([len(models) for models in sets]).tolist()
     places = [range(end - len(models), end) for models, end in zip(sets, ends, strict=True)]
+    limit = MAX_FILLINGS if base.capacity.gpus.sum() <= FEW_GPUS else MAX_LARGE_FILLINGS
     fillings: list[_Filling] = []
     for column in range(len(base.capacity.columns)):
         for slices in _fillings_of(base.capacity.slices[:, column], rates, places):
             fillings.append(_Filling(column, slices))
-            if len(fillings) > MAX_FILLINGS:
+            if len(fillings) > limit:
                 return None
     capacity = _capacity_of(base.capacity, fillings)
     width, pools = len(capacity.pools), len(base.capacity.pools)
