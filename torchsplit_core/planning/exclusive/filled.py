@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.exclusive.gpu_counts import MAX_GPUS, GpuCounts
@@ -166,7 +167,7 @@ class _Raising:
 
     def run(self) -> FilledPlan:
         """Few fillings come first: they are often proven in less time than sets take."""
-        steps = [self._plan_sets, self._ask, self._raise_last]
+        steps: list[Callable[[], None]] = [self._plan_sets, self._ask, self._raise_fillings]
         gpus = [len(group.gpu_ids) for group in self.free.groups]
         if self.fillings is not None and len(self.fillings.fillings) <= FEW_FILLINGS:
             steps.insert(0, self._raise_first)
@@ -245,9 +246,6 @@ class _Raising:
 
     def _raise_first(self) -> None:
         self._raise_fillings(partial_deadline(self.deadline, FIRST_SHARE))
-
-    def _raise_last(self) -> None:
-        self._raise_fillings()
 
     def _raise_fillings(self, first_until: float = math.inf) -> None:
         """The levels over fillings, from the best plan on; no more than the first if it is open by `first_until`."""

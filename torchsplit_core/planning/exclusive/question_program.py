@@ -234,7 +234,7 @@ class QuestionProgram:
     def _sell(self) -> None:
         """What stands on a GPU is worth no more than it is at its dearest."""
         search = self.fleet.priced
-        worth = search.prices @ search.capacity.slices
+        worth = search.capacity.values(search.prices)
         by_gpu: dict[int, list[Instance]] = {}
         for key in self.counts:
             by_gpu.setdefault(key[0], []).append(key)

@@ -257,10 +257,8 @@ class ColocatedSearch(PatternSearch):
         slices = len(prices) - len(self.capacity.columns)
         super().take_prices(prices[:slices])
         value = self.prices @ self.capacity.slices[:slices]
-        dearest = np.zeros(len(self.capacity.gpus))
-        np.maximum.at(dearest, self.capacity.group_of, value)
         # A little above 0, as slices are: no model uses these pools, and 0 times endless is no cost.
-        dearest = dearest[self.capacity.group_of]
+        dearest = self.capacity.dearest(value)[self.capacity.group_of]
         self.prices = np.concatenate([self.prices, np.maximum(dearest - value, 1e-9 * dearest)])
 
     def first_plan(self, deadline: float) -> Decision | None:

@@ -74,9 +74,7 @@ def _assign_all_gpus(capacity: FleetCapacity, layouts: Counts, prices: Vector) -
     layouts = layouts.copy()
     worth = prices @ capacity.slices
     each = capacity.taken.max(axis=0, initial=1)
-    dearest = np.zeros(len(capacity.gpus))
-    np.maximum.at(dearest, capacity.group_of, worth / each)
-    for group in np.argsort(-dearest, kind="stable").tolist():
+    for group in np.argsort(-capacity.dearest(worth / each), kind="stable").tolist():
         group_columns = np.flatnonzero(capacity.group_of == group)
         if len(group_columns):
             column = group_columns[np.argmax(worth[group_columns])]

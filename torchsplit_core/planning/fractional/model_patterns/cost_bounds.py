@@ -110,6 +110,4 @@ class _CostSearch:
     def _dearest(self, prices: Vector) -> Vector:
         """What a GPU of each group is worth."""
         capacity = self.patterns.capacity
-        dearest = np.zeros(len(capacity.gpus))
-        np.maximum.at(dearest, capacity.group_of, prices.sum(axis=1) @ capacity.slices)
-        return dearest
+        return capacity.dearest(capacity.values(prices.sum(axis=1)))
