@@ -236,7 +236,7 @@ def test_homes_of_many_sets_leave_no_model_without_a_slice():
 @repeated("seed", range(4), kept=0)
 def test_many_gpus_whose_loss_is_survived_are_planned_near_their_bound(seed: int):
     family = Family(sharing="fractional", survives=True, minima=0.5)
-    request = fleet_instance(16, 64, seed=seed, family=family, seconds=6.0)
+    request = fleet_instance(16, 64, seed=seed, family=family, seconds=12.0)
     outcome = plan(request, reasons=False)
     assert not list(violations(request, outcome))
     assert outcome.objective.gap is not None and outcome.objective.gap < 0.02
@@ -244,7 +244,7 @@ def test_many_gpus_whose_loss_is_survived_are_planned_near_their_bound(seed: int
 
 @repeated("seed", [1, 2], kept=0)
 def test_many_gpus_with_pairs_are_planned_near_their_bound(seed: int):
-    request = fleet_instance(16, 64, seed=seed, family=Family(sharing="fractional", pairs=4), seconds=6.0)
+    request = fleet_instance(16, 64, seed=seed, family=Family(sharing="fractional", pairs=4), seconds=12.0)
     outcome = plan(request, reasons=False)
     assert not list(violations(request, outcome))
     assert outcome.objective.gap is not None and outcome.objective.gap < 0.02

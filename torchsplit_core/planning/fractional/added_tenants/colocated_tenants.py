@@ -30,9 +30,9 @@ from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 BOUND_S = 0.5
 """Least seconds for pooled shares: their bound is worth more than the last ones of a search."""
 
-HOME_SHARE = 0.04
+HOME_SHARE, HOME_S = 0.04, 0.4
 """Part of the remaining time for whole layouts of pooled shares that only give a bound and prices, and for those of
-homes."""
+homes; and least seconds for the latter, on which the whole plan stands."""
 
 
 def bring_together(
@@ -62,7 +62,7 @@ def bring_together(
         cases = {tied.choices[number].case for number in shares.amounts}
         if hard:
             sets = hard_sets(tied.colocation_index, len(request.models))
-            until = partial_deadline(deadline, HOME_SHARE)
+            until = min(deadline, max(partial_deadline(deadline, HOME_SHARE), time.perf_counter() + HOME_S))
             homes = None if sets is None else share_homes(tied, sets, shares, until)
             if homes is None:
                 return shares, None
