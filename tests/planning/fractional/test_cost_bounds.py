@@ -81,7 +81,7 @@ def test_a_model_without_an_option_and_too_many_gpus_are_left_open():
 def test_the_cheapest_shared_plan_under_limits_is_proven(seed):
     """Divisible GPUs bound it too low."""
     family = Family(sharing="fractional", kind="min_gpus", costs=True, minima=0.3, limits=True)
-    request = fleet_instance(6, 4, seed=seed, family=family, seconds=30.0)
+    request = fleet_instance(6, 4, seed=seed, family=family, seconds=120.0)
     outcome = plan(request, reasons=False)
     assert not list(violations(request, outcome))
     assert outcome.status == "optimal"

@@ -8,16 +8,16 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.fleet_instances import Family, fleet_instance
+from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import crowded, small
 from tests.support.seeds import repeated
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import bound_boxes, bound_level
 from torchsplit_core.planning.fractional.model_patterns.level_program import ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.pattern_pricing import PatternPricing
 from torchsplit_core.planning.fractional.model_patterns.patterns import (
+    CLASSES,
     RESOURCES,
-    EndArrays,
-    cheapest_pattern,
     list_options,
     pattern_takes,
     share_steps,
@@ -26,6 +26,7 @@ from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.tenancy_counts import dual_feasible
 from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values import PlanRequest
 
 
@@ -92,13 +93,15 @@ def test_no_pattern_is_cheaper_than_the_cheapest(seed):
     rng = random.Random(seed)
     problem = build_problem(crowded(seed))
     capacity = fleet_capacity(problem)
-    for options in list_options(problem, capacity).values():
+    by_model = list_options(problem, capacity)
+    for model, options in by_model.items():
         scale = np.array([rng.choice((0.0, 1.0)) for _ in range(RESOURCES)])
         prices = scale * [[rng.random() for _ in range(RESOURCES)] for _ in capacity.pools]
         prices[:, 0] += 0.05
         fastest = max(float(option.stages[0].rates.max()) for option in options)
         rate = fastest * rng.choice((0.3, 0.5, 0.8, 1.3))
-        cheapest = cheapest_pattern(options, EndArrays(options), prices, rate)
+        box = {model: (0, len(options))}
+        cheapest = PatternPricing(problem, by_model).cheapest(box, prices, {model: rate})[model]
         assert cheapest.cost == pytest.approx(cheapest.bound)
         chosen = options[cheapest.option].stages[0]
         gain = sum(chosen.rates[use] * share for _, use, share in cheapest.tenancies)
@@ -120,14 +123,62 @@ def test_no_pattern_is_cheaper_than_the_cheapest(seed):
                         assert sum(cost for _, cost in tenancies) >= cheapest.bound * (1 - 1e-9)
 
 
+def _least_cost(stage, prices, rate):
+    """The same as a program in whole numbers: how many tenancies each choice has with shares in each interval in which
+    their cost is linear, and what these have together."""
+    program = RowProgram()
+    gains: list[tuple[int, float]] = []
+    ends = sorted({0.0, 1.0, *(j / (k + 1) for k in range(1, CLASSES + 1) for j in range(1, k + 1))})
+    for use, rate_rps in enumerate(stage.rates.tolist()):
+        for low, high in [(1.0, 1.0)] if stage.alone[use] else itertools.pairwise(ends):
+            low = max(low, stage.least)
+            if low <= high:
+                at_end = _cost(stage, prices, use, high)
+                slope = 0.0 if stage.alone[use] else float(prices[stage.pools[use], 0])
+                number = program.add_columns([at_end - slope * high], [100.0])
+                share = program.add_columns([slope], [100.0])
+                program.continuous.add(share)
+                program.add_row(0.0, 1e9, [share, number], [1.0, -low])
+                program.add_row(-1e9, 0.0, [share, number], [1.0, -high])
+                gains.append((share, rate_rps / rate))
+    program.add_row(1.0, 1e9, [column for column, _ in gains], [gain for _, gain in gains])
+    solution = program.solve(60.0, relative_gap=0.0)
+    assert solution.status == "optimal"
+    return float(np.dot(program.cost, solution.values))
+
+
+@pytest.mark.slow
+@repeated("seed", range(24), kept=4)
+def test_patterns_of_several_tenancies_are_as_cheap_as_a_program_finds(seed):
+    """Prices of a few resources, as linear programs have them."""
+    rng = random.Random(seed)
+    family = Family(sharing="fractional", limits=bool(seed % 2), types=FIVE_TYPES)
+    problem = build_problem(fleet_instance(4, 2, seed=seed, family=family))
+    by_model = list_options(problem, fleet_capacity(problem))
+    pools = len(fleet_capacity(problem).pools)
+    prices = np.array([[rng.random() * (rng.random() < 0.3) for _ in range(RESOURCES)] for _ in range(pools)])
+    prices[:, 0] += 0.05
+    box, rates = {}, {}
+    for model, options in by_model.items():
+        at = rng.randrange(len(options))
+        box[model] = at, at + 1
+        rates[model] = float(options[at].stages[0].rates.max()) * rng.uniform(0.2, 6.0)
+    for model, pattern in PatternPricing(problem, by_model).cheapest(box, prices, rates).items():
+        assert pattern.cost == pytest.approx(pattern.bound)
+        stage = by_model[model][box[model][0]].stages[0]
+        assert pattern.cost == pytest.approx(_least_cost(stage, prices, rates[model]), rel=1e-5)
+
+
 def test_a_rate_of_thousands_of_slices_has_a_pattern_and_a_bound():
     problem = build_problem(crowded(1))
     capacity = fleet_capacity(problem)
-    options = list_options(problem, capacity)[0]
+    by_model = list_options(problem, capacity)
+    options = by_model[0]
     fastest = max(float(option.stages[0].rates.max()) for option in options)
     prices = np.zeros((len(capacity.pools), RESOURCES))
     prices[:, 0] = 1.0
-    cheapest = cheapest_pattern(options, EndArrays(options), prices, 3000.5 * fastest)
+    rates = {0: 3000.5 * fastest}
+    cheapest = PatternPricing(problem, by_model).cheapest({0: (0, len(options))}, prices, rates)[0]
     assert 3000 <= cheapest.bound <= cheapest.cost <= 3001
     assert len(cheapest.tenancies) >= 3000
 

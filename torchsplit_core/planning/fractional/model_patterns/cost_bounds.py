@@ -16,8 +16,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import divide
-from torchsplit_core.planning.fractional.model_patterns.level_program import Box, LevelProgram, ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.patterns import Vector
+from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.patterns import Box, Vector
 from torchsplit_core.planning.patterns.capacity import Counts
 from torchsplit_core.planning.tolerance import TOLERANCE
 
@@ -83,10 +83,7 @@ class _CostSearch:
             box, prices = stack.pop()
             self.program.restrict(box)
             while True:
-                patterns = {
-                    model: self.patterns.cheapest(model, box[model], prices, rate)
-                    for model, rate in self.rates.items()
-                }
+                patterns = self.patterns.cheapest(box, prices, self.rates)
                 least = sum(pattern.bound for pattern in patterns.values())
                 if gpus @ self._dearest(prices) * (1 + TOLERANCE) < least:
                     outer = outer or (prices, least)

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from torchsplit_core.planning.fractional.model_patterns.level_program import Box, LevelProgram, ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.patterns import Vector
+from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.patterns import Box, Vector
 from torchsplit_core.planning.fractional.targets import level_rates
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import partial_deadline

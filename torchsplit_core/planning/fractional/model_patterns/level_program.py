@@ -24,14 +24,13 @@ from typing import Any
 
 import numpy as np
 
+from torchsplit_core.planning.fractional.model_patterns.pattern_pricing import PatternPricing
 from torchsplit_core.planning.fractional.model_patterns.patterns import (
     RESOURCES,
-    EndArrays,
+    Box,
     Pattern,
     Vector,
-    cheapest_pattern,
     list_options,
-    moved,
     pattern_takes,
     refit,
 )
@@ -53,9 +52,6 @@ LEAST_PART = 1e-9
 SHARE_DIGITS = 9
 """Shares that agree in so many decimal places are those of one pattern."""
 
-Box = Mapping[int, tuple[int, int]]
-"""By model the first of its options, and the one after the last."""
-
 
 class ModelPatterns:
     """The models' options on a fleet, and the patterns met so far."""
@@ -65,7 +61,7 @@ class ModelPatterns:
         self.capacity = fleet_capacity(problem)
         self.options = list_options(problem, self.capacity)
         self.known: dict[tuple[int, Pattern], None] = {}
-        self._ends: dict[tuple[int, int, int], EndArrays] = {}
+        self._pricing = PatternPricing(problem, self.options)
 
     @property
     def is_complete(self) -> bool:
@@ -83,13 +79,9 @@ class ModelPatterns:
         prices[:, 0] = 1.0 / self.capacity.slices.max(axis=1)
         return prices
 
-    def cheapest(self, model: int, options: tuple[int, int], prices: Vector, rate: float) -> Pattern:
-        """The cheapest pattern of a model under a range of its options."""
-        first, end = options
-        if (model, first, end) not in self._ends:
-            self._ends[model, first, end] = EndArrays(self.options[model][first:end])
-        ends = self._ends[model, first, end]
-        return moved(cheapest_pattern(self.options[model][first:end], ends, prices, rate), first)
+    def cheapest(self, box: Box, prices: Vector, rates: Mapping[int, float]) -> dict[int, Pattern]:
+        """By model the cheapest pattern in a box that gives the model its rate (requests/s)."""
+        return self._pricing.cheapest(box, prices, rates)
 
     def takes(self, model: int, pattern: Pattern) -> Vector:
         """What a pattern takes (pools × RESOURCES)."""
@@ -107,9 +99,7 @@ class ModelPatterns:
         """
         program.restrict(box)
         while True:
-            patterns = {
-                model: self.cheapest(model, box[model], prices, rate) for model, rate in program.rates.items()
-            }
+            patterns = self.cheapest(box, prices, program.rates)
             least = sum(pattern.bound for pattern in patterns.values())
             if least > self.capacity.worth(prices.sum(axis=1)) * (1 + TOLERANCE):
                 return True, prices
@@ -122,9 +112,7 @@ class ModelPatterns:
         """Meet the patterns of the linear program's optimum, even where the level is within reach."""
         program.restrict(box)
         while True:
-            patterns = {
-                model: self.cheapest(model, box[model], prices, rate) for model, rate in program.rates.items()
-            }
+            patterns = self.cheapest(box, prices, program.rates)
             if not program.improve(patterns) or time.perf_counter() > deadline:
                 return
             program.solve()

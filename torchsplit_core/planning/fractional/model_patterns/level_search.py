@@ -26,8 +26,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import divide, positive_rates
-from torchsplit_core.planning.fractional.model_patterns.level_program import Box, LevelProgram, ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.patterns import Vector
+from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.patterns import Box, Vector
 from torchsplit_core.planning.fractional.slice_contents import (
     LEVEL_SCALE,
     MAX_CONTENTS,
@@ -305,10 +305,7 @@ class _NodeSearch:
             # Those near a solution of divisible layouts often have one too.
             near = program.layouts()
         while time.perf_counter() < until:
-            cheapest = {
-                model: patterns.cheapest(model, node.box[model], prices, rate)
-                for model, rate in program.rates.items()
-            }
+            cheapest = patterns.cheapest(node.box, prices, program.rates)
             least = sum(pattern.bound for pattern in cheapest.values())
             worth = search.slices[fleets] @ prices.sum(axis=1)
             left = worth * (1 + TOLERANCE) >= least

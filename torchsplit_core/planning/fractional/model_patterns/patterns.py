@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,14 +40,11 @@ CLASSES = 5
 RESOURCES = 3 + 2 * CLASSES
 """share, memory, tenants, share[k], memory[k]."""
 
+SHARE_STEPS = slice(3, 3 + CLASSES)
+"""share[k]."""
+
 MAX_RANGES = 64
 """Ranges of the longest latency of a case; above, neighbouring latencies share one."""
-
-MAX_STEPS = 2000
-"""Steps of the search for a cheapest pattern, after which a lower bound of its cost is given."""
-
-MAX_TENANCIES = 200
-"""Tenancies up to which each is chosen; above, the rest of a stage's rate is given by its cheapest end."""
 
 WHOLE = 1e-9
 """Distance from a whole number that counts as rounding."""
@@ -55,13 +52,16 @@ WHOLE = 1e-9
 _K = np.arange(1, CLASSES + 1)
 _BREAKS = sorted({j / (k + 1) for k in _K.tolist() for j in range(1, k + 1)})
 
+Box = Mapping[int, tuple[int, int]]
+"""By model the first of its options, and the one after the last."""
+
 
 @dataclass(frozen=True)
 class StageUses:
     """The choices (their indices) of a stage of an option: pool, rate of a whole slice, and what a tenancy takes.
 
-    `taken` (uses × RESOURCES) is without what grows with the share. The ends are the shares between which share[k] is
-    constant: use, share, and all that is taken there (ends × RESOURCES).
+    `taken` (uses × RESOURCES) is without what grows with the share. The ends are the shares above 0, by use, between
+    which share[k] is constant.
     """
 
     choices: Integers
@@ -72,7 +72,6 @@ class StageUses:
     least: float
     end_uses: Integers
     end_shares: Vector
-    end_taken: Vector
 
 
 @dataclass(frozen=True)
@@ -81,26 +80,6 @@ class Option:
 
     case: int
     stages: tuple[StageUses, ...]
-
-
-class EndArrays:
-    """The ends of all options of a model as arrays, by which most options are passed over."""
-
-    def __init__(self, options: list[Option]) -> None:
-        stages = [stage for option in options for stage in option.stages]
-        self.pools = np.concatenate([stage.pools[stage.end_uses] for stage in stages])
-        self.taken = np.concatenate([stage.end_taken for stage in stages])
-        rates = np.concatenate([stage.rates[stage.end_uses] * stage.end_shares for stage in stages])
-        self.rates: Vector = np.maximum(rates, WHOLE)
-        sizes = [len(stage.end_uses) for stage in stages]
-        self.stage_starts = np.cumsum([0, *sizes[:-1]])
-        self.option_starts = np.cumsum([0, *[len(option.stages) for option in options[:-1]]])
-
-    def least_costs(self, prices: Vector, rate: float) -> tuple[Vector, Vector]:
-        """By stage of all options and by option, what `rate` requests/s cost at the cheapest end alone."""
-        costs = (self.taken * prices[self.pools]).sum(axis=1) / self.rates
-        by_stage = np.minimum.reduceat(costs, self.stage_starts) * rate
-        return by_stage, np.add.reduceat(by_stage, self.option_starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +158,9 @@ def _stage_uses(
     end_uses, end_shares = [], []
     for use in range(count):
         ends = [1.0] if alone[use] else sorted({least, *(b for b in _BREAKS if b > least + WHOLE), 1.0})
-        end_uses += [use] * len(ends)
-        end_shares += ends
-    uses, shares = np.array(end_uses, dtype=np.int64), np.array(end_shares)
-    end_taken = taken[uses].copy()
-    end_taken[:, 0] = shares
-    end_taken[:, 3 : 3 + CLASSES] = share_steps(shares)
-    end_taken[alone[uses]] = 1.0
+        useful = [share for share in ends if share > WHOLE]
+        end_uses += [use] * len(useful)
+        end_shares += useful
     taken[alone] = 1.0
     of = [problem.choices[number] for number in undominated]
     return StageUses(
@@ -195,9 +170,8 @@ def _stage_uses(
         taken,
         alone,
         least,
-        uses,
-        shares,
-        end_taken,
+        np.array(end_uses, dtype=np.int64),
+        np.array(end_shares),
     )
 
 
@@ -215,8 +189,8 @@ def share_steps(shares: Vector) -> Vector:
     return steps
 
 
-_STEPS_AFTER = np.array(_BREAKS) + WHOLE
-_STEPS = share_steps(np.array([*_BREAKS, 1.0]))
+STEPS_AFTER = np.array(_BREAKS) + WHOLE
+STEPS = share_steps(np.array([*_BREAKS, 1.0]))
 """share[k] by interval: up to and with each multiple, and after the last."""
 
 
@@ -225,7 +199,7 @@ def pattern_takes(stage: StageUses, use: int, share: float) -> Vector:
     taken: Vector = stage.taken[use].copy()
     if not stage.alone[use]:
         taken[0] = share
-        taken[3 : 3 + CLASSES] = share_steps(np.array([share]))[0]
+        taken[SHARE_STEPS] = share_steps(np.array([share]))[0]
     return taken
 
 
@@ -240,138 +214,3 @@ def refit(options: list[Option], pattern: Pattern, rate: float) -> Pattern | Non
             return None
         tenancies += [*others, (number, last, share)]
     return replace(pattern, tenancies=tuple(tenancies))
-
-
-def moved(pattern: Pattern, by: int) -> Pattern:
-    """The pattern of options numbered from there on."""
-    return replace(pattern, option=pattern.option + by) if pattern.tenancies else pattern
-
-
-def cheapest_pattern(options: list[Option], ends: EndArrays, prices: Vector, rate: float) -> Pattern:
-    """The pattern of least cost that gives every stage `rate` requests/s; `prices` are pools × RESOURCES, ≥ 0."""
-    by_stage, least = ends.least_costs(prices, rate)
-    bound, best = math.inf, Pattern(math.inf)
-    for number in np.argsort(least, kind="stable").tolist():
-        if least[number] >= bound:
-            break
-        searches: list[_CoverSearch] = []
-        for position, stage in enumerate(options[number].stages):
-            # What costs more than the best option leaves for this stage cannot improve it.
-            others = least[number] - by_stage[ends.option_starts[number] + position]
-            limit = best.cost - float(others)
-            searches.append(_CoverSearch(_EndCosts.at(stage, prices, rate), limit).run())
-        bound = min(bound, sum(search.bound for search in searches))
-        cost = sum(search.cost for search in searches)
-        if all(search.best for search in searches) and cost < best.cost:
-            tenancies = [(stage, *item) for stage, search in enumerate(searches) for item in search.best]
-            best = Pattern(cost, cost, number, tuple(tenancies))
-    return replace(best, bound=bound)
-
-
-@dataclass(frozen=True)
-class _EndCosts:
-    """The ends of a stage's uses at some prices, the cheapest for what they give first; a gain of 1 is wanted."""
-
-    fixed: Vector
-    slopes: Vector
-    steps: Vector
-    """What a share costs by use and interval of _STEPS_AFTER, beside what grows with it."""
-    rows: Integers
-    least_shares: Vector
-    gains: Vector
-    end_uses: list[int]
-    end_shares: list[float]
-    end_costs: list[float]
-    end_gains: list[float]
-    efficiency: list[float]
-    cheapest: float
-    """Of one tenancy."""
-
-    @classmethod
-    def at(cls, stage: StageUses, prices: Vector, rate: float) -> _EndCosts:
-        costs = (stage.end_taken * prices[stage.pools[stage.end_uses]]).sum(axis=1)
-        gains = stage.rates[stage.end_uses] * stage.end_shares / rate
-        useful = np.flatnonzero(stage.end_shares > WHOLE)
-        order = useful[np.argsort(costs[useful] / gains[useful], kind="stable")]
-        pool_prices = prices[stage.pools]
-        shared = np.where(stage.alone, 0.0, 1.0)
-        return cls(
-            (stage.taken * pool_prices).sum(axis=1),
-            pool_prices[:, 0] * shared,
-            (pool_prices[:, 3 : 3 + CLASSES] * shared[:, None]) @ _STEPS.T,
-            np.arange(len(stage.choices)),
-            np.where(stage.alone, 1.0, stage.least),
-            stage.rates / rate,
-            stage.end_uses[order].tolist(),
-            stage.end_shares[order].tolist(),
-            costs[order].tolist(),
-            gains[order].tolist(),
-            (costs[order] / gains[order]).tolist(),
-            float(costs.min()),
-        )
-
-    @property
-    def least(self) -> float:
-        """A lower bound of the cost of a gain of 1."""
-        return self.efficiency[0]
-
-    def last_costs(self, missing: float) -> tuple[Vector, Vector]:
-        """By use the share that gives what is missing, and its cost; infinite where a whole slice gives less."""
-        shares = np.maximum(missing / self.gains, self.least_shares)
-        costs = self.fixed + self.slopes * shares
-        costs += self.steps[self.rows, np.searchsorted(_STEPS_AFTER, shares)]
-        costs[shares > 1 + WHOLE] = np.inf
-        return np.minimum(shares, 1.0), costs
-
-
-@dataclass
-class _CoverSearch:
-    """The cheapest tenancies of a stage that give a gain of 1: all but the last stand at ends.
-
-    Costs are linear between ends, so of the shares of a cheapest pattern at most one is between them.
-    """
-
-    costs: _EndCosts
-    cost: float = math.inf
-    best: tuple[tuple[int, float], ...] = ()
-    steps: int = 0
-    open_bound: float = math.inf
-    chosen: list[tuple[int, float]] = field(default_factory=list)
-
-    def run(self) -> _CoverSearch:
-        """Search, for MAX_STEPS at most."""
-        self._extend(0, 1.0, 0.0)
-        return self
-
-    @property
-    def bound(self) -> float:
-        """No tenancies cost less."""
-        return min(self.cost, self.open_bound)
-
-    def _extend(self, first: int, missing: float, cost: float) -> None:
-        self.steps += 1
-        costs = self.costs
-        if self.steps > MAX_STEPS or len(self.chosen) == MAX_TENANCIES:
-            self.open_bound = min(self.open_bound, cost + missing * costs.least)
-            count = math.ceil(missing / costs.end_gains[0])
-            if cost + count * costs.end_costs[0] < self.cost:
-                self.cost = cost + count * costs.end_costs[0]
-                self.best = (*self.chosen, *[(costs.end_uses[0], costs.end_shares[0])] * count)
-            return
-        shares, last = costs.last_costs(missing)
-        use = int(last.argmin())
-        if cost + last[use] < self.cost:
-            self.cost = cost + float(last[use])
-            self.best = (*self.chosen, (use, float(shares[use])))
-        for number in range(first, len(costs.efficiency)):
-            if cost + missing * costs.efficiency[number] >= self.cost:
-                return
-            rest = missing - costs.end_gains[number]
-            if rest > WHOLE:
-                # What is missing then takes one more tenancy at least.
-                least = max(rest * costs.efficiency[number], costs.cheapest)
-                if cost + costs.end_costs[number] + least >= self.cost:
-                    continue
-                self.chosen.append((costs.end_uses[number], costs.end_shares[number]))
-                self._extend(number, rest, cost + costs.end_costs[number])
-                self.chosen.pop()

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import positive_rates
-from torchsplit_core.planning.fractional.model_patterns.level_program import Box, LevelProgram, ModelPatterns
-from torchsplit_core.planning.fractional.model_patterns.patterns import RESOURCES, Pattern, refit
+from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
+from torchsplit_core.planning.fractional.model_patterns.patterns import RESOURCES, Box, Pattern, refit
 from torchsplit_core.planning.fractional.tenancy_counts import TenancyCounts
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
