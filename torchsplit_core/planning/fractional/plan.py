@@ -412,7 +412,7 @@ class _SearchSteps:
         yield self._price_levels
         yield self._select_patterns
         if self._few_fleets():
-            yield from (self.plan_exclusive, self._bound_boxes, self._change_contents, self._search_levels)
+            yield from (self.plan_exclusive, self._change_contents, self._search_levels)
             return
         yield from (self._count_tenancies, self._solve_counts, self.plan_exclusive)
         if not by_cost:
