@@ -5,12 +5,12 @@ between *ends*, the least share and those after which it jumps, so all tenancies
 ends. Sets of ends get longer by one kind of end after the other, those of all covers together as arrays:
 
 1. No cover costs less than its rate at the end that costs least per request/s.
-2. First covers: as many of that end as fit, and the cheapest last tenancy. What no better pattern can have is left out:
-   options that cost more by 1, ends that cost more, above what they give at the cost of the best end, than is left, and
-   those of which another one gives more for less.
-3. Sets of ends get any number of the next kind, in order of cost per request/s, as long as the best pattern of their
-   model leaves room, and are closed by the cheapest last tenancy. Of two sets of a cover that may get the same ends one
-   that lacks more and costs more is left out.
+2. First covers: as many of that end as fit, and the cheapest last tenancy. What no better pattern has is left out:
+   options that 1 bounds above the best pattern; ends that cost more than the best end for the same rate, by more than
+   the best pattern costs above its bound; and ends where another one gives no less for no more.
+3. Sets of ends get any number of the next kind, in order of cost per request/s, as long as a better pattern may come of
+   it, and are closed by the cheapest last tenancy. Of two sets of a cover that may get the same ends the one that lacks
+   more and costs more is left out.
 
 After MAX_LOOKED_AT sets of a cover what is open is closed as in 2 and bounded as in 1.
 """
@@ -46,9 +46,9 @@ RATIO_PLACES = np.array([0.0, 0.125, 0.25, 0.5, 1.0])
 
 
 class _Rows:
-    """The covers, uses and ends of some options as arrays, in this order; those of an option are neighbours.
+    """The covers, uses and ends of some options as arrays; those of an option are neighbours.
 
-    A pool without a price is added, of uses that stand alone: what they cost does not grow with a share.
+    A pool without prices is added for uses that stand alone: what they cost does not grow with a share.
     """
 
     def __init__(self, options: Sequence[tuple[int, int, Option]], models: Sequence[int], pools: int) -> None:
@@ -101,6 +101,8 @@ class PatternPricing:
 
         `prices` are pools × RESOURCES, ≥ 0.
         """
+        if not rates:
+            return {}
         key = [(model, box[model]) for model in rates]
         if self._selected is None or self._selected[0] != key:
             options = [
@@ -124,9 +126,9 @@ class _Sets:
     missing: Vector
     costs: Vector
 
-    def where(self, kept: NDArray[np.bool_] | Integers) -> _Sets:
-        """Those kept."""
-        return _Sets(self.numbers[kept], self.covers[kept], self.missing[kept], self.costs[kept])
+    def where(self, which: NDArray[np.bool_] | Integers) -> _Sets:
+        """Some of them."""
+        return _Sets(self.numbers[which], self.covers[which], self.missing[which], self.costs[which])
 
     def joined(self, other: _Sets) -> _Sets:
         """These and the others."""
@@ -148,12 +150,8 @@ class _Search:
         self.rates: Vector = rates[rows.cover_models]
         jumps = np.diff(self.steps, axis=1, append=np.inf) > 0
         at = np.flatnonzero(jumps[rows.end_pools, rows.end_jumps])
-        self.end_uses, self.end_shares, self.end_rates = (
-            rows.end_uses[at],
-            rows.end_shares[at],
-            rows.end_rates[at],
-        )
-        self.end_covers = rows.end_covers[at]
+        self.end_covers, self.end_uses = rows.end_covers[at], rows.end_uses[at]
+        self.end_shares, self.end_rates = rows.end_shares[at], rows.end_rates[at]
         self.end_costs = self._costs(self.end_uses, self.end_shares, rows.end_steps[at])
         self.ratios: Vector = self.end_costs / self.end_rates
         starts = np.searchsorted(self.end_covers, np.arange(len(self.rates)))
@@ -166,7 +164,7 @@ class _Search:
         self.least_single = np.minimum.reduceat(singles, rows.use_starts)
         """By cover what no tenancy costs less than."""
         self.costs: Vector = np.full(len(self.rates), np.inf)
-        self.found: dict[int, tuple[int, int, int, float]] = {}
+        self.closed: dict[int, tuple[int, int, int, float]] = {}
         """By cover the best one: its set of ends, copies of the best end, and the last tenancy's use and share."""
         self.open_bounds: Vector = np.full(len(self.rates), np.inf)
         self.parents = [-1] * len(self.rates)
@@ -193,11 +191,11 @@ class _Search:
         for kind in range(int((self.end_ends - self.first_ends).max())):
             places = self.first_ends[sets.covers] + kind
             limits = self._limits()[sets.covers]
-            kept = places < self.end_ends[sets.covers]
+            promising = places < self.end_ends[sets.covers]
             # Beyond the last kind there is none.
             places = np.minimum(places, len(self.ends) - 1)
-            kept &= sets.costs + self._least_rest(sets.covers, places, sets.missing) < limits
-            sets, places = sets.where(kept), places[kept]
+            promising &= sets.costs + self._least_rest(sets.covers, places, sets.missing) < limits
+            sets, places = sets.where(promising), places[promising]
             if not len(sets.covers):
                 return
             longer = self._longer(sets, places)
@@ -223,11 +221,11 @@ class _Search:
         costs = sets.costs[owners] + copies * self.end_costs[ends]
         # What is missing then takes one more tenancy at least.
         least = np.maximum(self._least_rest(covers, places[owners], rest), self.least_single[covers])
-        kept = costs + least < self._limits()[covers]
-        numbers = np.arange(len(self.parents), len(self.parents) + int(kept.sum()))
-        self.parents += sets.numbers[owners[kept]].tolist()
-        self.added += zip(ends[kept].tolist(), copies[kept].tolist(), strict=True)
-        return _Sets(numbers, covers[kept], rest[kept], costs[kept])
+        promising = costs + least < self._limits()[covers]
+        numbers = np.arange(len(self.parents), len(self.parents) + int(promising.sum()))
+        self.parents += sets.numbers[owners[promising]].tolist()
+        self.added += zip(ends[promising].tolist(), copies[promising].tolist(), strict=True)
+        return _Sets(numbers, covers[promising], rest[promising], costs[promising])
 
     def _order_ends(self, wanted: NDArray[np.bool_], room: Vector) -> None:
         """Order the ends of these covers that may be in a better pattern by cost per request/s."""
@@ -292,7 +290,7 @@ class _Search:
             if costs[number] < self.costs[cover]:
                 self.costs[cover] = costs[number]
                 last_at = at[number]
-                self.found[cover] = (
+                self.closed[cover] = (
                     int(sets.numbers[number]),
                     int(copies[number]),
                     int(uses[last_at]),
@@ -335,7 +333,7 @@ class _Search:
     def _tenancies(self, cover: int) -> Iterator[tuple[int, float]]:
         """The uses, by number in their stage, with shares; the last one is any share, all others are ends."""
         rows = self.rows
-        number, copies, last, share = self.found[cover]
+        number, copies, last, share = self.closed[cover]
         ends = copies * [int(self.best_ends[cover])]
         while self.parents[number] >= 0:
             end, copies = self.added[number]
@@ -366,9 +364,9 @@ def _undominated(covers: Integers, first: Vector, second: Vector) -> Integers:
     of = covers[order]
     # Those of later covers are lower than all of earlier ones.
     falling = second[order] - of * (2 * float(second.max()) + 1)
-    kept = np.ones(len(order), dtype=np.bool_)
-    kept[1:] = falling[1:] < np.minimum.accumulate(falling)[:-1]
-    undominated: Integers = order[kept]
+    lower = np.ones(len(order), dtype=np.bool_)
+    lower[1:] = falling[1:] < np.minimum.accumulate(falling)[:-1]
+    undominated: Integers = order[lower]
     return undominated
 
 

@@ -1,4 +1,4 @@
-"""What a model takes of shared slices to reach a rate: its options, and their cheapest pattern at given prices.
+"""What a model takes of shared slices to reach a rate: its options and their patterns.
 
 A *pattern* of a model is a set of tenancies that give each of its stages the rate wanted. All its shares suit the
 longest latency in use, so patterns are sought for each *option*: a case with a range of the longest latency, whose
@@ -14,7 +14,7 @@ lower end is the least share and whose upper end says which points may be used. 
 of which the tenants of a slice take at most 1 each. f_k is a dual feasible function (tenancy_counts.py), constant
 between multiples of 1/(k + 1); at a multiple the value just below it is taken, so that what a share takes jumps after
 it. A tenancy with unknown memory takes all of everything. Patterns cost what they take at prices of a pool's resources
-(level_program.py).
+(level_program.py, pattern_pricing.py).
 """
 
 from __future__ import annotations
