@@ -14,11 +14,12 @@ from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.evaluation.mixes import mix
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import filled
+from torchsplit_core.planning.exclusive.level_questions import RaisedLevels
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.patterns import feasibility
 from torchsplit_core.planning.patterns.colocated import plan_colocated
 from torchsplit_core.planning.patterns.feasibility import PatternSearch
-from torchsplit_core.planning.patterns.leximin_levels import raise_levels
+from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import unit_rps
 from torchsplit_core.values import Colocation, Objective, PlanOutcome, PlanRequest, SolverOptions
@@ -54,6 +55,19 @@ def planned_best(request: PlanRequest) -> PlanOutcome:
         assert outcome.status == "optimal"
         assert levels_of(request, outcome) == pytest.approx(expected[0], rel=1e-6)
     return outcome
+
+
+def test_a_plan_by_rule_has_a_bound(monkeypatch):
+    """Where no search has a plan in time."""
+    request = fleet_instance(8, 8, seed=1, family=Family(pairs=3), seconds=2.0)
+    searched = plan(request, reasons=False)
+    monkeypatch.setattr(filled, "plan_colocated", lambda *given: None)
+    monkeypatch.setattr(filled, "raise_by_questions", lambda *given: RaisedLevels(()))
+    monkeypatch.setattr(filled, "raise_levels", lambda *given, **named: LevelResult(()))
+    by_rule = plan(request, reasons=False)
+    assert by_rule.objective.value == by_rule.statistics.details["by_rule_value"]
+    assert by_rule.objective.value <= searched.objective.value <= by_rule.objective.bound
+    assert by_rule.objective.gap > 0
 
 
 @in_blocks("seed", [*range(20, 40), *range(20)], kept=1)

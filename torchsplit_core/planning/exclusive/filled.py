@@ -19,7 +19,7 @@ from torchsplit_core.planning.patterns.colocated import hard_sets, plan_colocate
 from torchsplit_core.planning.patterns.feasibility import Decision
 from torchsplit_core.planning.patterns.gpu_fillings import FillingSearch, search_fillings
 from torchsplit_core.planning.patterns.least_cost import cheapest_plan
-from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
+from torchsplit_core.planning.patterns.leximin_levels import LevelResult, divisible_bound, raise_levels
 from torchsplit_core.planning.patterns.solve import LossLimits, build_search
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -138,7 +138,11 @@ def plan_fillings(problem: Problem, deadline: float, progress: Progress) -> Fill
         counts = GpuCounts.of(base, sets, fillings)
         if fillings is None and counts is None:
             return None
-        return _Raising(problem, free, uncounted, fillings, counts, deadline, progress).run()
+        planned = _Raising(problem, free, uncounted, fillings, counts, deadline, progress).run()
+        if planned.status == "timeout" and not planned.bounds:
+            # A plan from elsewhere has a bound then.
+            planned = replace(planned, bounds=(divisible_bound(base, tier_groups(request.models)),))
+        return planned
     if fillings is None:
         return None
     cheapest = cheapest_plan(fillings.search, [group.cost for group in problem.groups], deadline)
@@ -185,7 +189,8 @@ class _Raising:
 
     def _planned(self) -> FilledPlan:
         if self.best.assignment is None:
-            return FilledPlan(self.uncounted, "infeasible" if self.infeasible else "timeout")
+            known = (self.bound,) if self.bound < math.inf else ()
+            return FilledPlan(self.uncounted, "infeasible" if self.infeasible else "timeout", bounds=known)
         bounds = self.best.bounds
         if not self.best.proven and self.bound < math.inf:
             bounds = (max(self.bound, self.best.levels[0]), *bounds[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -239,7 +240,8 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     except OutOfTime:
         if from_patterns is None and not goal_of(problem.request).fair:
             from_patterns = _solve_sum_uncolocated(problem, deadline, progress, watch)
-        return from_patterns or ExclusiveResult(problem, LevelsResult())
+        bounds: list[float | None] = [value_bound] if math.isfinite(value_bound) else []
+        return from_patterns or ExclusiveResult(problem, LevelsResult(bounds=bounds))
     levels_result = solve_objective(formulation, deadline, progress=progress)
     watch.searched_s += levels_result.seconds
     if levels_result.status == "timeout" and from_patterns is None:

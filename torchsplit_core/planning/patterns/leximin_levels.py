@@ -149,8 +149,7 @@ def raise_levels(
     """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
-    search.start_from_divisible_prices(tier_groups[0].models)
-    ceilings[0] = min(ceilings[0], _linear_bound(search, level_result, 0))
+    ceilings[0] = divisible_bound(search, tier_groups)
     first = start or _first_plan(search, level_result, expected, ceilings[0], deadline)
     if first.verdict != "found":
         level_result.infeasible = first.verdict == "none"
@@ -200,6 +199,14 @@ def _first_plan(
             if decision.verdict == "found":
                 return decision
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
+
+
+def divisible_bound(search: PatternSearch, tier_groups: Sequence[TierGroup]) -> float:
+    """A bound of the first level, by the prices of divisible slices: milliseconds, whatever the time limit."""
+    level_result = LevelResult(tier_groups)
+    search.start_from_divisible_prices(tier_groups[0].models)
+    ceiling: float = level_result.levels_at(search.demand.ceilings)[0]
+    return min(ceiling, _linear_bound(search, level_result, 0))
 
 
 def bound_open_level(
