@@ -230,6 +230,8 @@ class _Search:
     def _order_ends(self, wanted: NDArray[np.bool_], room: Vector) -> None:
         """Order the ends of these covers that may be in a better pattern by cost per request/s."""
         excess = self.end_costs - self.best_ratios[self.end_covers] * self.end_rates
+        # Whatever is rounded: a cover that is wanted has an end.
+        excess[self.best_ends] = 0.0
         ends = np.flatnonzero(wanted[self.end_covers] & (excess < room[self.end_covers]))
         ends = ends[_undominated(self.end_covers[ends], -self.end_rates[ends], self.end_costs[ends])]
         self.ends = ends[np.lexsort((self.ratios[ends], self.end_covers[ends]))]
