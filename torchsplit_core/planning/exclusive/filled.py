@@ -189,8 +189,11 @@ class _Raising:
 
     def _planned(self) -> FilledPlan:
         if self.best.assignment is None:
-            known = (self.bound,) if self.bound < math.inf else ()
-            return FilledPlan(self.uncounted, "infeasible" if self.infeasible else "timeout", bounds=known)
+            if self.infeasible:
+                return FilledPlan(self.uncounted, "infeasible")
+            return FilledPlan(
+                self.uncounted, "timeout", bounds=(self.bound,) if self.bound < math.inf else ()
+            )
         bounds = self.best.bounds
         if not self.best.proven and self.bound < math.inf:
             bounds = (max(self.bound, self.best.levels[0]), *bounds[1:])

@@ -325,11 +325,13 @@ class _Search:
             option = first + int(costs[first:end].argmin())
             cost = float(costs[option])
             bound = min(cost, float(np.where(is_open, bounds, np.inf)[first:end].min()))
-            tenancies: list[tuple[int, int, float]] = []
             covers = np.flatnonzero(rows.cover_options == option).tolist()
-            for stage, cover in enumerate(covers):
-                tenancies += [(stage, use, share) for use, share in self._tenancies(cover)]
-            patterns.append(Pattern(bound, cost, rows.options[option][1], tuple(tenancies)))
+            tenancies = tuple(
+                (stage, use, share)
+                for stage, cover in enumerate(covers)
+                for use, share in self._tenancies(cover)
+            )
+            patterns.append(Pattern(bound, cost, rows.options[option][1], tenancies))
         return patterns
 
     def _tenancies(self, cover: int) -> Iterator[tuple[int, float]]:
