@@ -152,7 +152,7 @@ MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
 """The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
 pooled shares that keeps all that and comes near the bound, to this part of it."""
 
-LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.2
+LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.1
 """Parts of the remaining time for selections and contents where levels are decided after them."""
 
 WHOLE_STEP_SHARE, SURVIVING_WHOLE_SHARE = 0.35, 0.6

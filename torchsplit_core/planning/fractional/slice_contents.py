@@ -309,8 +309,9 @@ class _Search:
 class ContentProgram:
     """The program for some options (least shares, by case); `scale` is the unit of levels.
 
-    `relaxed`: points that save less than MEMORY_STEP over a better one are taken for points that need the memory of the
-    least of them at the rate of the best, so that no plan is left out. Beyond `most` contents none are added.
+    Points that save less than `memory_step` (a part of the slice's memory) over a better one are left out; if `relaxed`
+    they are taken for points that need the memory of the least of them at the rate of the best, so that no plan is left
+    out. Beyond `most` contents none are added.
     """
 
     def __init__(
@@ -321,9 +322,10 @@ class ContentProgram:
         scale: float,
         relaxed: bool = False,
         most: int = MAX_CONTENTS,
+        memory_step: float = MEMORY_STEP,
     ) -> None:
         self.problem, self.points, self.options, self.scale = problem, points, options, scale
-        self.relaxed, self.most = relaxed, most
+        self.relaxed, self.most, self.memory_step = relaxed, most, memory_step
         self.rows = RowProgram()
         self.layouts = add_layout_columns(self.rows, problem, INF, 1.0, minimised=False)
         self.chosen: dict[tuple[int, float], int] = {}
@@ -430,7 +432,7 @@ class ContentProgram:
                     alone = bool(alike) and self.problem.choices[alike[-1].choice].needs_own_slice
                     if memory < below or (self.relaxed and alone and not choice.needs_own_slice):
                         alike.append(ContentTenant(case, part, number, rate, memory))
-                        below = memory - MEMORY_STEP * size
+                        below = memory - self.memory_step * size
                     elif self.relaxed and memory < alike[-1].memory_gib:
                         alike[-1] = replace(alike[-1], memory_gib=memory)
                 if alike:

@@ -88,7 +88,7 @@ class _CostSearch:
                 if gpus @ self._dearest(prices) * (1 + TOLERANCE) < least:
                     outer = outer or (prices, least)
                     break
-                improved = self.program.improve(patterns)
+                improved = self.program.improve(patterns.items())
                 if time.perf_counter() > deadline:
                     return None
                 if improved and self.program.solve():

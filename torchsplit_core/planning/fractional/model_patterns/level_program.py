@@ -10,6 +10,7 @@ come one by one:
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
 | resource[p,r] | Σ_mj takes[m,j,p,r]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] |
 | pattern[m] | Σ_j λ[m,j] + short[m] ≥ 1 |
+| held[c] | y[c] = GPUs[c]·ζ, where layouts are held |
 | minimise | ζ + much · Σ short |
 
 λ[m,j] model m has pattern j, y[c] GPUs have layout c, ζ is the part of the fleet in use. In a *box* every model has a
@@ -19,12 +20,12 @@ range of its options, and only patterns of those.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from torchsplit_core.planning.fractional.model_patterns.pattern_pricing import PatternPricing
+from torchsplit_core.planning.fractional.model_patterns.pattern_pricing import PatternPricing, PricedOptions
 from torchsplit_core.planning.fractional.model_patterns.patterns import (
     RESOURCES,
     Box,
@@ -45,9 +46,6 @@ SHORT_COST = 1e3
 
 MIN_REDUCED_COST = 1e-7
 """Least improvement for which a column is added, in fleets."""
-
-LEAST_PART = 1e-9
-"""Smaller parts of a model without a pattern are rounding."""
 
 SHARE_DIGITS = 9
 """Shares that agree in so many decimal places are those of one pattern."""
@@ -83,6 +81,10 @@ class ModelPatterns:
         """By model the cheapest pattern in a box that gives the model its rate (requests/s)."""
         return self._pricing.cheapest(box, prices, rates)
 
+    def by_option(self, box: Box, prices: Vector, rates: Mapping[int, float]) -> PricedOptions:
+        """The same for every option of a box, and for others what they cost at least."""
+        return self._pricing.by_option(box, prices, rates)
+
     def takes(self, model: int, pattern: Pattern) -> Vector:
         """What a pattern takes (pools × RESOURCES)."""
         taken = np.zeros((len(self.capacity.pools), RESOURCES))
@@ -103,7 +105,7 @@ class ModelPatterns:
             least = sum(pattern.bound for pattern in patterns.values())
             if least > self.capacity.worth(prices.sum(axis=1)) * (1 + TOLERANCE):
                 return True, prices
-            improved = program.improve(patterns)
+            improved = program.improve(patterns.items())
             if not improved or time.perf_counter() > deadline or not program.solve():
                 return False, program.prices
             prices = program.prices
@@ -113,7 +115,7 @@ class ModelPatterns:
         program.restrict(box)
         while True:
             patterns = self.cheapest(box, prices, program.rates)
-            if not program.improve(patterns) or time.perf_counter() > deadline:
+            if not program.improve(patterns.items()) or time.perf_counter() > deadline:
                 return
             program.solve()
             prices = program.prices
@@ -137,8 +139,11 @@ class LevelProgram:
             for _ in range(RESOURCES):
                 program.add_row(-INF, 0.0, self.layout_at + offering, -slices[offering].astype(np.float64))
         self.model_at = self.resource_at + len(capacity.pools) * RESOURCES
+        self.held_at = self.model_at + len(rates)
         for number in range(len(rates)):
             program.add_row(1.0, INF, [short + number], [1.0])
+        for column in range(self.layout_at, self.layout_at + len(capacity.columns)):
+            program.add_row(-INF, INF, [column, zeta], [1.0, -1.0])
         self.highs: Any = program.load(whole=False)
         self.column_at = len(program.cost)
         self.columns: dict[tuple[int, Pattern], None] = {}
@@ -164,25 +169,27 @@ class LevelProgram:
             self.highs.changeCoeff(group, 0, -float(count))
 
     def fix_layouts(self, layouts: Mapping[tuple[int, int], int]) -> None:
-        """Hold the number of GPUs by (group, layout)."""
+        """Have the fleet's GPUs in these layouts, by (group, layout), alone."""
         self.hold(np.array([layouts.get(column, 0) for column in self.patterns.capacity.columns]))
 
     def hold(self, layouts: Counts) -> None:
         """The same by layout column."""
-        counts = layouts.astype(np.float64)
-        columns = np.arange(self.layout_at, self.layout_at + len(counts), dtype=np.int32)
-        self.highs.changeColsBounds(len(counts), columns, counts, counts)
+        rows = np.arange(self.held_at, self.held_at + len(layouts), dtype=np.int32)
+        for row, count in zip(rows.tolist(), layouts.tolist(), strict=True):
+            self.highs.changeCoeff(row, 0, -float(count))
+        self.highs.changeRowsBounds(len(rows), rows, np.zeros(len(rows)), np.zeros(len(rows)))
 
     def release(self) -> None:
         """Hold no layouts."""
         width = len(self.patterns.capacity.columns)
-        columns = np.arange(self.layout_at, self.layout_at + width, dtype=np.int32)
-        self.highs.changeColsBounds(width, columns, np.zeros(width), np.full(width, INF))
+        rows = np.arange(self.held_at, self.held_at + width, dtype=np.int32)
+        self.highs.changeRowsBounds(width, rows, np.full(width, -INF), np.full(width, INF))
 
-    def improve(self, patterns: Mapping[int, Pattern]) -> bool:
-        """Add the patterns that cost less than their models pay; whether there are new ones, or prices none yet."""
-        improved = False
-        for (model, pattern), price in zip(patterns.items(), self.model_prices, strict=True):
+    def improve(self, patterns: Iterable[tuple[int, Pattern]]) -> bool:
+        """Add models' patterns that cost less than they pay; whether there are new ones, or prices none yet."""
+        improved, model_prices = False, dict(zip(self.rates, self.model_prices, strict=True))
+        for model, pattern in patterns:
+            price = model_prices[model]
             if pattern.cost < price - MIN_REDUCED_COST:
                 improved |= self._add(model, pattern) or price == INF
                 self.patterns.known.setdefault((model, _identity(pattern)))
@@ -206,15 +213,8 @@ class LevelProgram:
             return False
         duals = np.array(self.highs.getSolution().row_dual)
         self.prices = np.maximum(-duals[self.resource_at : self.model_at], 0.0).reshape(-1, RESOURCES)
-        self.model_prices = duals[self.model_at :].tolist()
+        self.model_prices = duals[self.model_at : self.held_at].tolist()
         return float(self.highs.getInfo().objective_function_value) > 1
-
-    def solve_held(self) -> bool:
-        """Solve with layouts held; whether a model lacks a part of its rate."""
-        return (
-            self.solve()
-            and float(self.highs.getInfo().objective_function_value) > 1 + SHORT_COST * LEAST_PART
-        )
 
     def layouts(self) -> Vector:
         """GPUs by layout column in the last solution."""

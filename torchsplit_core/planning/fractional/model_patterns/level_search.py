@@ -4,13 +4,15 @@ A node of the search is a box (level_program.py) with the layouts of the fleet (
 still open in it.
 
 1. Prices. At any prices π the models cost Σ_m c_m whatever the layouts are, so one price vector refutes every fleet of
-   layouts worth less. The prices are those of the linear program that holds the open layouts worth most; it goes on
-   until none is open, which refutes the box, or until it has a solution.
-2. Contents. For these layouts whole numbers of slices by content (slice_contents.py), where each model has the least
-   share of its quickest option in the box and may use the points of its slowest: where there is none, the layouts are
-   closed. A solution in which all tenancies of a model have the share of its longest latency is a plan.
-3. Branching. Else a model has a tenancy with less than that share: its options are divided between the two, and the
-   solution is in neither part. Where the contents took too long, by the mix of options in the linear program.
+   layouts worth less. Those met before come first (price_pool.py); they also take options at the ends of a model's
+   range out of the box. New prices are those of the linear program that holds open layouts; it goes on until none is
+   open, which refutes the box, or until it has a solution.
+2. Branching by prices. Where the prices met refute a part of the box for these layouts, it is divided there.
+3. Contents. Else, for these layouts, whole numbers of slices by content (slice_contents.py), where each model has the
+   least share of its quickest option in the box and may use the points of its slowest: where there is none, the layouts
+   are closed. A solution in which all tenancies of a model have the share of its longest latency is a plan. Else a
+   model has a tenancy with less than that share: its options are divided between the two, and the solution is in
+   neither part. Where the box is too wide for contents, or they took too long, it is divided by prices.
 
 Exhausted, the level is refuted. Nodes that could be neither closed nor divided leave it undecided.
 """
@@ -18,19 +20,25 @@ Exhausted, the level is refuted. Nodes that could be neither closed nor divided 
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
 
-from torchsplit_core.planning.fractional.model_patterns.level_bounds import divide, positive_rates
+from torchsplit_core.planning.fractional.model_patterns.level_bounds import positive_rates
 from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
 from torchsplit_core.planning.fractional.model_patterns.patterns import Box, Vector
+from torchsplit_core.planning.fractional.model_patterns.price_pool import BoxDivision, PricePool
 from torchsplit_core.planning.fractional.slice_contents import (
     LEVEL_SCALE,
     MAX_CONTENTS,
+    MEMORY_STEP,
     ContentPlan,
     ContentProgram,
     Points,
@@ -39,6 +47,7 @@ from torchsplit_core.planning.fractional.slice_contents import (
     list_points,
 )
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity
+from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import ProgramRejected
 
@@ -46,31 +55,38 @@ MAX_FLEETS = 50_000
 """Layouts of the fleet above which the search does not apply."""
 
 NODE_CONTENTS, NODE_S = 800, 0.5
-"""Contents and seconds of a node's program, above which its box is divided by the linear program."""
+"""Contents and seconds of a node's program, above which its box is divided by prices."""
 
-CONTENT_WAIT = 3
-"""Divisions after which contents are tried again where they were too many or took too long."""
+WIDE, NARROW = 1e6, 100
+"""Combinations of the models' options in a box: above the first, contents leave nearly all open; up to the second, they
+count memory exactly."""
 
 FEW_FLEETS = 20
 """Open fleets above which the linear program is solved with divisible layouts first."""
 
-MAX_CLOSED = 3
+MAX_CLOSED = 10
 """Fleets without contents in a box, after which it is divided."""
+
+COLUMNS = 2
+"""A model's cheapest patterns, of different options, that are added to the linear program at a time."""
 
 LEAF_S = 5.0
 """Seconds of the program of a node that cannot be divided."""
 
-REPAIR_S = 0.5
-"""Seconds of a program of contents near a solution that is no plan."""
+REPAIR_S, MAX_REPAIRS = 0.5, 8
+"""Seconds of a program of contents near a solution that is no plan, and the latest of these that wait for one."""
 
-TRIED = (0.8, 0.9, 0.5)
-"""Positions between plan and bound at which levels are tried, as long as none is decided."""
+FIRST_STEP = 0.1
+"""Part of what is between plan and bound by which levels fall at first."""
 
-MAX_TRIED = 12
-"""Levels tried without any result, after which the search ends."""
+QUICK, SLOW = 0.05, 0.15
+"""Parts of the remaining time that a level takes, below which steps grow by half and above which they are halved."""
 
 TRY_SHARE = 0.5
-"""Part of the remaining time for a level."""
+"""Part of the remaining time for a level; then one above is tried where nodes are left."""
+
+MAX_UNDECIDED = 12
+"""Levels without any result after which the search ends."""
 
 CLOSE = 2e-3
 """Relative gap below which the level just above the plan is tried."""
@@ -84,13 +100,36 @@ SHARE_SLACK = 1e-7
 
 @dataclass(frozen=True)
 class _Node:
-    """A box, the fleets (indices) open in it, and the prices to begin with."""
+    """A part of all options, what prices leave of it, and the fleets (indices) open there at a level."""
 
+    part: Box
     box: Box
     open: Counts
-    prices: Vector
-    wait: int = 0
-    """Divisions before contents are tried again."""
+    level: float
+    refuted: float
+    """The lowest level known to be refuted in the part."""
+    prices: Vector | None = None
+    """Those that nearly refuted it there."""
+
+    @property
+    def size(self) -> float:
+        """Combinations of the models' options."""
+        return math.prod(float(end - first) for first, end in self.box.values())
+
+    def divided(self, division: BoxDivision) -> tuple[_Node, _Node]:
+        """Its two parts."""
+        model, option = division.model, division.option
+
+        def lower(box: Box) -> Box:
+            return {**box, model: (box[model][0], option)}
+
+        def upper(box: Box) -> Box:
+            return {**box, model: (option, box[model][1])}
+
+        return (
+            replace(self, part=lower(self.part), box=lower(self.box)),
+            replace(self, part=upper(self.part), box=upper(self.box)),
+        )
 
 
 @dataclass
@@ -107,10 +146,10 @@ class LevelSearch:
     """Its slices by pool."""
     points: Points = field(init=False)
     least_shares: dict[int, list[float]] = field(init=False)
-    repaired: set[tuple[tuple[int, float], ...]] = field(default_factory=set)
-    """Least shares by case for which contents were sought."""
-    roots: dict[float, _Node] = field(default_factory=dict)
-    """By level the whole box with the fleets that prices left open."""
+    pool: PricePool | None = None
+    nodes: list[_Node] = field(init=False)
+    """Those that all options are divided into."""
+    repairs: _Repairs = field(init=False)
 
     def __post_init__(self) -> None:
         self.first_bound = self.bound
@@ -118,43 +157,48 @@ class LevelSearch:
         self.slices = self.fleets @ self.patterns.capacity.slices.T
         self.points = list_points(self.patterns.problem)
         self.least_shares = list_options(self.patterns.problem)
-        everything = np.arange(len(self.fleets))
-        self.roots[0.0] = _Node(self.patterns.whole_box, everything, self.patterns.first_prices())
+        box = self.patterns.whole_box
+        self.nodes = [_Node(box, box, np.arange(len(self.fleets)), 0.0, self.bound)]
+        self.repairs = _Repairs(self.patterns.problem)
 
     def run(self, deadline: float) -> Iterator[ContentPlan]:
         """Plans above the level reached until `deadline` (time.perf_counter); the caller then raises `reached`."""
-        tried = 0
-        while tried < MAX_TRIED and time.perf_counter() < deadline and self._is_open():
-            until = time.perf_counter() + TRY_SHARE * (deadline - time.perf_counter())
-            search = _NodeSearch(self, self._level(tried))
-            ended = False
-            while not ended:
-                plan = search.next_plan(until)
-                ended = plan is None
-                if plan is not None:
-                    yield plan
-                    if not self._is_open():
-                        return
-                    if self.reached >= search.level * (1 - TOLERANCE):
-                        # What is refuted stays so at a higher level: the search goes on where it is.
-                        tried = 0
-                        search.raise_to(self._level(tried))
-                    elif plan.level >= search.level * (1 - TOLERANCE):
-                        # The caller could not lay it out.
-                        break
-            if ended and search.is_refuted:
-                self.bound, tried = min(self.bound, search.level), 0
-            else:
-                tried += 1
+        with self.repairs.begun(self, deadline):
+            yield from self._run(deadline)
+
+    def _run(self, deadline: float) -> Iterator[ContentPlan]:
+        step, undecided = FIRST_STEP * (self.bound - self.reached), 0
+        while undecided < MAX_UNDECIDED and time.perf_counter() < deadline and self._is_open():
+            begun = time.perf_counter()
+            search = _NodeSearch(self, self._level(step, undecided))
+            while (plan := search.next_plan(begun + TRY_SHARE * (deadline - begun))) is not None:
+                yield plan
+                if self.reached >= search.level * (1 - TOLERANCE) and self._is_open():
+                    # What is refuted stays so at a higher level: the search goes on where it is.
+                    search.raise_to(self._level(step, 0))
+                elif not self._is_open() or plan.level >= search.level * (1 - TOLERANCE):
+                    # Decided, or the caller could not lay it out.
+                    break
+            self.nodes = search.closed + search.stack
+            bound = max(node.refuted for node in self.nodes)
+            undecided = 0 if bound < self.bound else undecided + 1
+            self.bound = min(self.bound, bound)
+            taken = (time.perf_counter() - begun) / (deadline - begun)
+            if taken < QUICK:
+                step *= 1.5
+            elif taken > SLOW:
+                step /= 2
 
     def _is_open(self) -> bool:
-        # Where no level above 0 is possible, halving would not end.
+        # Where no level above 0 is possible, steps would not end.
         return self.bound - self.reached > 2 * DECIDED * max(self.reached, CLOSE * self.first_bound)
 
-    def _level(self, tried: int) -> float:
-        if self.bound - self.reached <= CLOSE * self.bound:
+    def _level(self, step: float, undecided: int) -> float:
+        """A step below the bound, at most half way to the plan; less where levels were left undecided."""
+        between = self.bound - self.reached
+        if between <= CLOSE * self.bound:
             return self.reached * (1 + DECIDED)
-        return self.reached + TRIED[tried % len(TRIED)] * (self.bound - self.reached)
+        return float(self.bound - min(step, between / 2) / 2**undecided)
 
 
 def has_few_fleets(patterns: ModelPatterns) -> bool:
@@ -186,85 +230,83 @@ def _list_fleets(capacity: FleetCapacity) -> Counts:
 
 @dataclass
 class _NodeSearch:
-    """The nodes of one level that are not closed yet, depth first."""
+    """The nodes that are not refuted at one level, depth first."""
 
     search: LevelSearch
     level: float
     stack: list[_Node] = field(init=False)
+    closed: list[_Node] = field(init=False)
+    """Those refuted, and those that could be neither closed nor divided."""
     program: LevelProgram = field(init=False)
-    left: bool = False
-    """Whether a node was neither closed nor divided."""
+    pool: PricePool = field(init=False)
 
     def __post_init__(self) -> None:
-        # What is refuted at a lower level is refuted here.
-        self.stack = [self.search.roots[max(level for level in self.search.roots if level <= self.level)]]
-        self.raise_to(self.level)
-
-    @property
-    def is_refuted(self) -> bool:
-        """Whether no plan reaches the level."""
-        return not self.stack and not self.left
+        search, patterns = self.search, self.search.patterns
+        self.closed = [node for node in search.nodes if node.refuted <= self.level]
+        everything = np.arange(len(search.fleets))
+        self.stack = [
+            node if node.level <= self.level else replace(node, box=node.part, open=everything)
+            for node in search.nodes
+            if node.refuted > self.level
+        ]
+        self.program = LevelProgram(patterns, positive_rates(patterns.problem, self.level))
+        if search.pool is None:
+            search.pool = PricePool(patterns, self.program.rates, search.slices)
+        self.pool = search.pool
+        self.pool.adapt(self.program.rates)
 
     def raise_to(self, level: float) -> None:
         """Go on at a higher level."""
         patterns = self.search.patterns
         self.level, self.program = level, LevelProgram(patterns, positive_rates(patterns.problem, level))
+        self.pool.adapt(self.program.rates)
 
     def next_plan(self, until: float) -> ContentPlan | None:
         """A plan at the level; None where there is no further one, or none in time."""
         while self.stack and time.perf_counter() < until:
-            node = self.stack.pop()
-            plan = self._look_at(node, until)
+            plan = self._look_at(self.stack.pop(), until) or self.search.repairs.better(self.search.reached)
             if plan is not None:
                 return plan
         return None
 
     def _look_at(self, node: _Node, until: float) -> ContentPlan | None:
-        """A plan in this node; else what is left of it is closed, divided, or back on the stack when time is up."""
-        self.program.restrict(node.box)
+        """A plan in this node; else it is closed, divided, or back on the stack when time is up."""
         closed = 0
         while True:
-            if time.perf_counter() > until:
+            node, fleet = self._refute(node, until, divisible=not closed)
+            if not len(node.open):
+                prices = self.pool.nearest(node.box)
+                self.closed.append(replace(node, refuted=self.level, prices=prices))
+                return None
+            if fleet is None:
                 self.stack.append(node)
                 return None
-            node, fleet = self._refute(node, until)
-            if node.box == self.search.patterns.whole_box:
-                self.search.roots[self.level] = node
-            if fleet is None:
-                if len(node.open):
-                    self.stack.append(node)
-                return None
-            undivided = all(end - first == 1 for first, end in node.box.values())
-            contents = _Contents(self, node.box, fleet, undivided) if undivided or not node.wait else None
-            status = "unknown"
-            if contents is not None:
+            division, undivided = self.pool.divide(node.box, fleet), node.size == 1
+            contents, status = None, "unknown"
+            if node.size <= WIDE and (division is None or not division.refutes):
+                contents = _Contents(self, node, fleet)
                 status = contents.solve(min(LEAF_S if undivided else NODE_S, until - time.perf_counter()))
             if status == "infeasible":
                 node, closed = replace(node, open=node.open[node.open != fleet]), closed + 1
-                if not len(node.open):
-                    return None
-                if undivided or closed < MAX_CLOSED:
+                if undivided or closed < MAX_CLOSED or not len(node.open):
                     continue
-            division, wait = None, max(0, node.wait - 1)
             if status == "plan" and contents is not None:
                 # Its box may hold a better one.
                 self.stack.append(node)
                 return contents.plan()
+            self.search.repairs.add(self._mixed_shares())
             if status == "relaxed" and contents is not None:
-                repaired = self._repair(contents.repairs(self.search.least_shares), until)
-                division = contents.division(node.box)
-            else:
-                repaired = self._repair(self._mixed_shares(), until)
-                wait = wait if contents is None else CONTENT_WAIT
-            division = division or divide(self.search.patterns, node.box, self.program.weights())
+                self.search.repairs.add(contents.repairs(self.search.least_shares))
+                division = contents.division(node.box) or division
             if division is None:
-                self.left = True
-                return repaired
-            model, option = division
-            first, end = node.box[model]
-            for part in (first, option), (option, end):
-                self.stack.append(_Node({**node.box, model: part}, node.open, node.prices, wait))
-            return repaired
+                self.closed.append(node)
+            else:
+                lower, upper = node.divided(division)
+                parts = self.program.weights().get(division.model, {})
+                below = sum(part for option, part in parts.items() if option < division.option)
+                # The part that the linear program has more of comes first: it may have a plan.
+                self.stack += (upper, lower) if 2 * below > sum(parts.values()) else (lower, upper)
+            return None
 
     def _mixed_shares(self) -> Iterator[dict[int, float]]:
         """By case the least share of the option that most of a model has in the linear program, and of the quickest."""
@@ -278,66 +320,128 @@ class _NodeSearch:
                 least[patterns.options[model][option].case] = _least(patterns, model, option)
             yield least
 
-    def _repair(self, shares: Iterable[Mapping[int, float]], until: float) -> ContentPlan | None:
-        """The best plan above the level reached with some of these least shares by case."""
-        search, problem = self.search, self.search.patterns.problem
-        best: ContentPlan | None = None
-        for least in shares:
-            key = tuple(sorted(least.items()))
-            if key in search.repaired or time.perf_counter() > until:
-                continue
-            search.repaired.add(key)
-            reached = search.reached if best is None else best.level
-            plan = contents_with(problem, least, reached, search.bound, REPAIR_S)
-            if plan is not None and plan.level > reached:
-                best = plan
-        return best
-
-    def _refute(self, node: _Node, until: float) -> tuple[_Node, int | None]:
-        """The node with the fleets that prices leave open, and one for which the linear program has a solution."""
-        patterns, program, search = self.search.patterns, self.program, self.search
-        prices, fleets, held, near = node.prices, node.open, -1, None
-        if len(fleets) > FEW_FLEETS:
-            program.release()
-            refuted, prices = patterns.refute(program, node.box, prices, until)
-            if refuted:
-                return replace(node, open=fleets[:0]), None
+    def _refute(self, node: _Node, until: float, *, divisible: bool) -> tuple[_Node, int | None]:
+        """What prices leave of the node, and a fleet for which the linear program has a solution; None without any, or
+        when time is up. `divisible`: layouts are divisible first, where many fleets are open."""
+        known, node, near, fleet = node.prices, self._shrunk(node), None, -1
+        if known is not None and len(node.open):
+            self.pool.add(node.box, known)
+            node = replace(self._shrunk(node), prices=None)
+        if divisible and len(node.open) > FEW_FLEETS:
+            node, solved = self._generate(node, None, until)
             # Those near a solution of divisible layouts often have one too.
-            near = program.layouts()
+            near = self.program.layouts() if solved else None
+            node = self._shrunk(node)
+        while len(node.open) and time.perf_counter() < until:
+            if fleet not in node.open:
+                fleet = self._likely(node, near)
+            node, solved = self._generate(node, fleet, until)
+            shrunk = self._shrunk(node)
+            if solved and shrunk.box == node.box and fleet in shrunk.open:
+                return shrunk, fleet
+            node = shrunk
+        return node, None
+
+    def _shrunk(self, node: _Node) -> _Node:
+        box, fleets = self.pool.shrink(node.box, node.open)
+        return replace(node, box=box, open=fleets, level=self.level)
+
+    def _likely(self, node: _Node, near: Vector | None) -> int:
+        """An open fleet that may have a solution."""
+        if near is None:
+            return self.pool.likely(node.box, node.open)
+        distances = np.abs(self.search.fleets[node.open] - near).sum(axis=1)
+        return int(node.open[distances.argmin()])
+
+    def _generate(self, node: _Node, fleet: int | None, until: float) -> tuple[_Node, bool]:
+        """The node with the fleets that prices leave open, and whether the linear program has a solution.
+
+        It has the layouts of a fleet, or divisible ones, and goes on until it has a solution or these are closed.
+        """
+        program, pool = self.program, self.pool
+        program.restrict(node.box)
+        if fleet is None:
+            program.release()
+        else:
+            program.hold(self.search.fleets[fleet])
+        priced = None
         while time.perf_counter() < until:
-            cheapest = patterns.cheapest(node.box, prices, program.rates)
-            least = sum(pattern.bound for pattern in cheapest.values())
-            worth = search.slices[fleets] @ prices.sum(axis=1)
-            left = worth * (1 + TOLERANCE) >= least
-            fleets, worth = fleets[left], worth[left]
-            if not len(fleets):
-                break
-            improved = program.improve(cheapest)
-            if held not in fleets:
-                at = (
-                    worth.argmax()
-                    if near is None
-                    else np.abs(search.fleets[fleets] - near).sum(axis=1).argmin()
-                )
-                held = int(fleets[at])
-                program.hold(search.fleets[held])
-            elif not improved:
-                return replace(node, open=fleets, prices=prices), held
-            short = program.solve_held()
-            prices = program.prices
-            if not short:
-                return replace(node, open=fleets, prices=prices), held
-        return replace(node, open=fleets, prices=prices), None
+            solved = bool(program.columns) and not program.solve()
+            if solved and priced is not None:
+                return node, True
+            priced = pool.add(node.box, program.prices)
+            node = replace(node, open=pool.last_open(node.box, node.open))
+            if not len(node.open) or (fleet is not None and fleet not in node.open):
+                return node, False
+            if not program.improve(pool.cheapest(priced, node.box, COLUMNS)) or solved:
+                return node, True
+        return node, False
+
+
+class _Repairs:
+    """Contents with the latencies of solutions that are no plans, sought beside the search: HiGHS leaves it a core."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.tried: set[tuple[tuple[int, float], ...]] = set()
+        """Least shares by case for which contents were sought."""
+        self.waiting: deque[dict[int, float]] = deque(maxlen=MAX_REPAIRS)
+        self.plans: deque[ContentPlan] = deque()
+        self.asked = threading.Condition()
+        self.ended = False
+
+    def add(self, shares: Iterable[dict[int, float]]) -> None:
+        """Seek plans with these least shares by case; the latest come first."""
+        with self.asked:
+            self.waiting.extend(shares)
+            self.asked.notify()
+
+    def better(self, reached: float) -> ContentPlan | None:
+        """A plan above this level, if there is one."""
+        while self.plans:
+            plan = self.plans.popleft()
+            if plan.level > reached:
+                return plan
+        return None
+
+    @contextmanager
+    def begun(self, search: LevelSearch, deadline: float) -> Iterator[None]:
+        """Seek between what a search has reached and its bound, as it goes on."""
+        with ThreadPoolExecutor(1) as executor:
+            work = executor.submit(self._work, search, deadline)
+            try:
+                yield
+            finally:
+                with self.asked:
+                    self.ended = True
+                    self.asked.notify()
+            work.result()
+
+    def _work(self, search: LevelSearch, deadline: float) -> None:
+        while True:
+            with self.asked:
+                self.asked.wait_for(lambda: self.ended or self.waiting)
+                if self.ended:
+                    return
+                least = self.waiting.pop()
+            key = tuple(sorted(least.items()))
+            seconds = min(REPAIR_S, deadline - time.perf_counter())
+            if key in self.tried or seconds <= 0:
+                continue
+            self.tried.add(key)
+            plan = contents_with(self.problem, least, search.reached, search.bound, seconds)
+            if plan is not None:
+                self.plans.append(plan)
 
 
 class _Contents:
     """The program of contents of a box on one fleet's layouts."""
 
-    def __init__(self, nodes: _NodeSearch, box: Box, fleet: int, undivided: bool) -> None:
-        search = nodes.search
+    def __init__(self, nodes: _NodeSearch, node: _Node, fleet: int) -> None:
+        search, box = nodes.search, node.box
         problem, patterns = search.patterns.problem, search.patterns
         self.patterns = patterns
-        self.most = MAX_CONTENTS if undivided else NODE_CONTENTS
+        self.most = MAX_CONTENTS if node.size == 1 else NODE_CONTENTS
         self.least: dict[int, float] = {}
         """By choice the least share of its own latency."""
         offered = [pool for row, pool in enumerate(patterns.capacity.pools) if search.slices[fleet, row]]
@@ -358,9 +462,13 @@ class _Contents:
                     if least <= longest + SHARE_SLACK:
                         self.least[n] = least
                         points[pool].setdefault(case, []).append((min(least, quickest), rate, n))
-        self.program = ContentProgram(
-            problem, points, options, LEVEL_SCALE / nodes.level, relaxed=True, most=self.most
-        )
+        scale = LEVEL_SCALE / nodes.level
+        for step in (0.0, MEMORY_STEP) if node.size <= NARROW else (MEMORY_STEP,):
+            self.program = ContentProgram(
+                problem, points, options, scale, relaxed=True, most=self.most, memory_step=step
+            )
+            if len(self.program.contents) <= self.most:
+                break
         layouts = dict(zip(patterns.capacity.columns, search.fleets[fleet].tolist(), strict=True))
         self.program.ask(nodes.level, layouts)
         self.values: list[float] = []
@@ -414,9 +522,9 @@ class _Contents:
                 least[case] = max((p for p in parts if p <= wanted + SHARE_SLACK), default=parts[0])
             yield least
 
-    def division(self, box: Box) -> tuple[int, int] | None:
-        """The model that lacks most, and the first option of its upper range; None if none can be divided there."""
-        best: tuple[float, int, int] | None = None
+    def division(self, box: Box) -> BoxDivision | None:
+        """Of the model that lacks most; None if none can be divided there."""
+        best: tuple[float, BoxDivision] | None = None
         for model, (first, end) in box.items():
             case = self.patterns.options[model][first].case
             if case not in self.lacking:
@@ -426,8 +534,9 @@ class _Contents:
             between = [option for option, part in parts.items() if share < part <= longest + SHARE_SLACK]
             if between and (best is None or longest - share > best[0]):
                 middle = (longest + share) / 2
-                best = longest - share, model, min(between, key=lambda option: abs(parts[option] - middle))
-        return None if best is None else best[1:]
+                option = min(between, key=lambda number: abs(parts[number] - middle))
+                best = longest - share, BoxDivision(model, option)
+        return None if best is None else best[1]
 
 
 def _least(patterns: ModelPatterns, model: int, option: int) -> float:

@@ -17,9 +17,8 @@ After MAX_LOOKED_AT sets of a cover what is open is closed as in 2 and bounded a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,19 +47,19 @@ RATIO_PLACES = np.array([0.0, 0.125, 0.25, 0.5, 1.0])
 class _Rows:
     """The covers, uses and ends of some options as arrays; those of an option are neighbours.
 
-    A pool without prices is added for uses that stand alone: what they cost does not grow with a share.
+    Options are sought the best of by `owner`: their model, or each by itself. A pool without prices is added for uses
+    that stand alone: what they cost does not grow with a share.
     """
 
-    def __init__(self, options: Sequence[tuple[int, int, Option]], models: Sequence[int], pools: int) -> None:
-        place = {model: number for number, model in enumerate(models)}
-        self.options = [(model, number) for model, number, _ in options]
-        stages = [stage for *_, option in options for stage in option.stages]
-        self.option_models = np.array([place[model] for model, _ in self.options])
-        self.model_starts = np.searchsorted(self.option_models, np.arange(len(models)))
-        covers = [len(option.stages) for *_, option in options]
+    def __init__(self, numbered: Sequence[tuple[int, Option]], owners: Sequence[int], pools: int) -> None:
+        self.numbers, options = [number for number, _ in numbered], [option for _, option in numbered]
+        stages = [stage for option in options for stage in option.stages]
+        self.owners = np.array(owners)
+        self.owner_starts = np.flatnonzero(np.diff(self.owners, prepend=-1))
+        covers = [len(option.stages) for option in options]
         self.option_starts = _starts(covers)
         self.cover_options = np.repeat(np.arange(len(options)), covers)
-        self.cover_models = self.option_models[self.cover_options]
+        self.cover_owners = self.owners[self.cover_options]
         self.use_counts = np.array([len(stage.choices) for stage in stages])
         self.use_starts = _starts(self.use_counts)
         self.choices = np.concatenate([stage.choices for stage in stages])
@@ -94,7 +93,8 @@ class PatternPricing:
         self.pools = np.zeros(len(problem.choices), dtype=np.int64)
         for stage in (stage for by_model in options.values() for item in by_model for stage in item.stages):
             self.takes[stage.choices], self.pools[stage.choices] = stage.taken, stage.pools
-        self._selected: tuple[list[tuple[int, tuple[int, int]]], _Rows] | None = None
+        self._models: tuple[list[tuple[int, tuple[int, int]]], _Rows] | None = None
+        self._options: tuple[list[int], _Rows] | None = None
 
     def cheapest(self, box: Box, prices: Vector, rates: Mapping[int, float]) -> dict[int, Pattern]:
         """By model the cheapest pattern within a box that gives every stage its rate (requests/s).
@@ -104,17 +104,42 @@ class PatternPricing:
         if not rates:
             return {}
         key = [(model, box[model]) for model in rates]
-        if self._selected is None or self._selected[0] != key:
-            options = [
-                (model, number, self.options[model][number])
-                for model, (first, end) in key
-                for number in range(first, end)
-            ]
-            self._selected = key, _Rows(options, list(rates), len(prices))
-        rows = self._selected[1]
+        if self._models is None or self._models[0] != key:
+            numbered, owners = [], []
+            for place, (model, (first, end)) in enumerate(key):
+                numbered += [(number, self.options[model][number]) for number in range(first, end)]
+                owners += [place] * (end - first)
+            self._models = key, _Rows(numbered, owners, len(prices))
+        rows = self._models[1]
+        by_option = np.array(list(rates.values()))[rows.owners]
+        search = self._search(rows, prices, by_option, np.ones(len(rows.owners), dtype=np.bool_))
+        return dict(zip(rates, map(search.pattern, range(len(rates))), strict=True))
+
+    def by_option(self, box: Box, prices: Vector, rates: Mapping[int, float]) -> PricedOptions:
+        """The same for every option of a box, and for each outside what no pattern of it costs less than."""
+        if self._options is None or self._options[0] != list(rates):
+            numbered = [item for model in rates for item in enumerate(self.options[model])]
+            self._options = list(rates), _Rows(numbered, range(len(numbered)), len(prices))
+        inside, by_option = [], []
+        for model, rate in rates.items():
+            options = range(len(self.options[model]))
+            inside += [box[model][0] <= number < box[model][1] for number in options]
+            by_option += [rate] * len(options)
+        search = self._search(self._options[1], prices, np.array(by_option), np.array(inside))
+        return PricedOptions(search.bounds, search.pattern)
+
+    def _search(self, rows: _Rows, prices: Vector, rates: Vector, inside: NDArray[np.bool_]) -> _Search:
         fixed = (self.takes * prices[self.pools]).sum(axis=1)[rows.choices]
-        patterns = _Search(rows, fixed, prices, np.array(list(rates.values()))).run()
-        return dict(zip(rates, patterns, strict=True))
+        return _Search(rows, fixed, prices, rates, inside)
+
+
+@dataclass(frozen=True)
+class PricedOptions:
+    """By option, models one after the other, what none of its patterns costs less than, and its cheapest pattern where
+    it is in the box."""
+
+    bounds: Vector
+    pattern: Callable[[int], Pattern]
 
 
 @dataclass(frozen=True)
@@ -141,13 +166,15 @@ class _Sets:
 
 
 class _Search:
-    """The search at some prices, for rates by model."""
+    """The search at some prices, for rates by option; only options `inside` are searched."""
 
-    def __init__(self, rows: _Rows, fixed: Vector, prices: Vector, rates: Vector) -> None:
+    def __init__(
+        self, rows: _Rows, fixed: Vector, prices: Vector, rates: Vector, inside: NDArray[np.bool_]
+    ) -> None:
         self.rows, self.fixed = rows, fixed
         self.slopes = np.append(prices[:, 0], 0.0)
         self.steps = np.vstack([prices[:, SHARE_STEPS] @ STEPS.T, np.zeros(len(STEPS))])
-        self.rates: Vector = rates[rows.cover_models]
+        self.rates: Vector = rates[rows.cover_options]
         jumps = np.diff(self.steps, axis=1, append=np.inf) > 0
         at = np.flatnonzero(jumps[rows.end_pools, rows.end_jumps])
         self.end_covers, self.end_uses = rows.end_covers[at], rows.end_uses[at]
@@ -170,20 +197,23 @@ class _Search:
         self.parents = [-1] * len(self.rates)
         self.added = [(-1, 0)] * len(self.rates)
         """By set of ends the one that it comes from, and the end added, with copies; first the covers' empty sets."""
+        self._run(inside[rows.cover_options])
+        self.option_costs: Vector = np.add.reduceat(self.costs, rows.option_starts)
+        self.bounds = self._bounds()
+        """By option what none of its patterns costs less than, if that is less than its owner's cheapest costs."""
 
-    def run(self) -> list[Pattern]:
-        """The cheapest pattern of each model."""
-        covers = np.arange(len(self.rates))
-        sets = _Sets(covers, covers, self.rates, np.zeros(len(covers)))
+    def _run(self, inside: NDArray[np.bool_]) -> None:
+        """Find the cheapest pattern of each owner."""
+        covers = np.flatnonzero(inside)
+        sets = _Sets(covers, covers, self.rates[covers], np.zeros(len(covers)))
         self._close(sets, by_copies=True)
-        room: Vector = self._limits() - self.least
+        room: Vector = np.where(inside, self._limits() - self.least, 0.0)
         wanted = room > 0
         if wanted.any():
             self._order_ends(wanted, room)
-            sets = sets.where(wanted)
+            sets = sets.where(wanted[covers])
             self._close(sets)
             self._lengthen(sets)
-        return self._patterns()
 
     def _lengthen(self, sets: _Sets) -> None:
         """Give ends to these sets, one kind after the other, as long as one may be in a better pattern."""
@@ -308,31 +338,31 @@ class _Search:
     def _limits(self) -> Vector:
         """By cover what a better one costs less than: the best one, and what the best pattern of its model leaves."""
         rows = self.rows
-        best = np.minimum.reduceat(np.add.reduceat(self.costs, rows.option_starts), rows.model_starts)
+        best = np.minimum.reduceat(np.add.reduceat(self.costs, rows.option_starts), rows.owner_starts)
         others = self.option_least[rows.cover_options] - self.least
-        limits: Vector = np.minimum(self.costs, best[rows.cover_models] - others)
+        limits: Vector = np.minimum(self.costs, best[rows.cover_owners] - others)
         return limits
 
-    def _patterns(self) -> list[Pattern]:
+    def _bounds(self) -> Vector:
         rows = self.rows
-        costs = np.add.reduceat(self.costs, rows.option_starts)
-        bounds = np.add.reduceat(
-            np.minimum(np.minimum(self.costs, self.open_bounds), self._limits()), rows.option_starts
-        )
+        covers = np.minimum(np.minimum(self.costs, self.open_bounds), self._limits())
         is_open = np.minimum.reduceat(self.open_bounds, rows.option_starts) < np.inf
-        patterns = []
-        for first, end in pairwise([*rows.model_starts.tolist(), len(costs)]):
-            option = first + int(costs[first:end].argmin())
-            cost = float(costs[option])
-            bound = min(cost, float(np.where(is_open, bounds, np.inf)[first:end].min()))
-            covers = np.flatnonzero(rows.cover_options == option).tolist()
-            tenancies = tuple(
-                (stage, use, share)
-                for stage, cover in enumerate(covers)
-                for use, share in self._tenancies(cover)
-            )
-            patterns.append(Pattern(bound, cost, rows.options[option][1], tenancies))
-        return patterns
+        bounds: Vector = np.where(is_open, np.add.reduceat(covers, rows.option_starts), self.option_costs)
+        was_searched = np.isfinite(self.option_costs)
+        searched: Vector = np.where(was_searched, np.minimum(bounds, self.option_costs), self.option_least)
+        return searched
+
+    def pattern(self, owner: int) -> Pattern:
+        """The cheapest pattern of an owner."""
+        rows, first = self.rows, int(self.rows.owner_starts[owner])
+        end = int(np.append(rows.owner_starts, len(rows.owners))[owner + 1])
+        option = first + int(self.option_costs[first:end].argmin())
+        covers = np.flatnonzero(rows.cover_options == option).tolist()
+        tenancies = tuple(
+            (stage, use, share) for stage, cover in enumerate(covers) for use, share in self._tenancies(cover)
+        )
+        bound, cost = float(self.bounds[first:end].min()), float(self.option_costs[option])
+        return Pattern(bound, cost, rows.numbers[option], tenancies)
 
     def _tenancies(self, cover: int) -> Iterator[tuple[int, float]]:
         """The uses, by number in their stage, with shares; the last one is any share, all others are ends."""
