@@ -165,6 +165,9 @@ class LevelSearch:
         """Plans above the level reached until `deadline` (time.perf_counter); the caller then raises `reached`."""
         with self.repairs.begun(self, deadline):
             yield from self._run(deadline)
+        # What was still sought when the search ended.
+        while (plan := self.repairs.better(self.reached)) is not None:
+            yield plan
 
     def _run(self, deadline: float) -> Iterator[ContentPlan]:
         step, undecided = FIRST_STEP * (self.bound - self.reached), 0
