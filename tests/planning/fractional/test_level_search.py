@@ -1,6 +1,8 @@
 """Levels decided for all layouts and options: against every plan, and where prices and contents alone end early."""
 
 import math
+import threading
+from contextlib import closing
 
 import pytest
 
@@ -47,6 +49,18 @@ def test_plan_and_bound_meet_at_the_best_of_all_plans(seed):
         assert search.bound <= search.reached * (1 + 2 * DECIDED)
     if seed == 0:
         assert covered
+
+
+def test_no_thread_outlives_a_search_that_ends_in_a_fault():
+    """A repair that waits for work would keep the process from ending."""
+    request = crowded(0)
+    best = best_shared(request)
+    search = LevelSearch(ModelPatterns(build_problem(request)), 0.7 * best[0], 1.5 * best[0])
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), closing(search.run(math.inf)) as plans:
+        assert next(plans) is not None and threading.active_count() > before
+        raise KeyboardInterrupt
+    assert threading.active_count() == before
 
 
 @pytest.mark.slow

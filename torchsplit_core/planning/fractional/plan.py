@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -673,15 +674,15 @@ class _SearchSteps:
             return
         self.progress(0.6, "Deciding levels")
         search = LevelSearch(self.patterns, self._reached(), bound)
-        plans = search.run(self.deadline)
-        while True:
-            with self.watch.searching():
-                plan = next(plans, None)
-            self.tighten(search.bound)
-            if plan is None:
-                break
-            self._add_contents(plan)
-            search.reached = self._reached()
+        with closing(search.run(self.deadline)) as plans:
+            while True:
+                with self.watch.searching():
+                    plan = next(plans, None)
+                self.tighten(search.bound)
+                if plan is None:
+                    break
+                self._add_contents(plan)
+                search.reached = self._reached()
         self.details["decided_value"] = search.bound
 
     def _dive(self) -> None:

@@ -23,7 +23,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -161,8 +161,9 @@ class LevelSearch:
         self.nodes = [_Node(box, box, np.arange(len(self.fleets)), 0.0, self.bound)]
         self.repairs = _Repairs(self.patterns.problem)
 
-    def run(self, deadline: float) -> Iterator[ContentPlan]:
-        """Plans above the level reached until `deadline` (time.perf_counter); the caller then raises `reached`."""
+    def run(self, deadline: float) -> Generator[ContentPlan, None, None]:
+        """Plans above the level reached until `deadline` (time.perf_counter); the caller then raises `reached`, and
+        closes what it does not exhaust: a thread seeks repairs as long."""
         with self.repairs.begun(self, deadline):
             yield from self._run(deadline)
         # What was still sought when the search ended.
@@ -252,17 +253,18 @@ class _NodeSearch:
             for node in search.nodes
             if node.refuted > self.level
         ]
-        self.program = LevelProgram(patterns, positive_rates(patterns.problem, self.level))
+        rates = positive_rates(patterns.problem, self.level)
         if search.pool is None:
-            search.pool = PricePool(patterns, self.program.rates, search.slices)
+            search.pool = PricePool(patterns, rates, search.slices)
         self.pool = search.pool
-        self.pool.adapt(self.program.rates)
+        self.raise_to(self.level)
 
     def raise_to(self, level: float) -> None:
-        """Go on at a higher level."""
+        """Ask for this level; nodes refuted at a lower one stay so."""
         patterns = self.search.patterns
-        self.level, self.program = level, LevelProgram(patterns, positive_rates(patterns.problem, level))
-        self.pool.adapt(self.program.rates)
+        rates = positive_rates(patterns.problem, level)
+        self.level, self.program = level, LevelProgram(patterns, rates)
+        self.pool.adapt(rates)
 
     def next_plan(self, until: float) -> ContentPlan | None:
         """A plan at the level; None where there is no further one, or none in time."""
@@ -390,14 +392,14 @@ class _Repairs:
         """Least shares by case for which contents were sought."""
         self.waiting: deque[dict[int, float]] = deque(maxlen=MAX_REPAIRS)
         self.plans: deque[ContentPlan] = deque()
-        self.asked = threading.Condition()
+        self.changed = threading.Condition()
         self.ended = False
 
     def add(self, shares: Iterable[dict[int, float]]) -> None:
         """Seek plans with these least shares by case; the latest come first."""
-        with self.asked:
+        with self.changed:
             self.waiting.extend(shares)
-            self.asked.notify()
+            self.changed.notify()
 
     def better(self, reached: float) -> ContentPlan | None:
         """A plan above this level, if there is one."""
@@ -415,15 +417,15 @@ class _Repairs:
             try:
                 yield
             finally:
-                with self.asked:
+                with self.changed:
                     self.ended = True
-                    self.asked.notify()
+                    self.changed.notify()
             work.result()
 
     def _work(self, search: LevelSearch, deadline: float) -> None:
         while True:
-            with self.asked:
-                self.asked.wait_for(lambda: self.ended or self.waiting)
+            with self.changed:
+                self.changed.wait_for(lambda: self.ended or self.waiting)
                 if self.ended:
                     return
                 least = self.waiting.pop()

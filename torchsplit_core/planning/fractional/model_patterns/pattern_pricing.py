@@ -354,8 +354,8 @@ class _Search:
 
     def pattern(self, owner: int) -> Pattern:
         """The cheapest pattern of an owner."""
-        rows, first = self.rows, int(self.rows.owner_starts[owner])
-        end = int(np.append(rows.owner_starts, len(rows.owners))[owner + 1])
+        rows = self.rows
+        first, end = np.searchsorted(rows.owners, (owner, owner + 1)).tolist()
         option = first + int(self.option_costs[first:end].argmin())
         covers = np.flatnonzero(rows.cover_options == option).tolist()
         tenancies = tuple(

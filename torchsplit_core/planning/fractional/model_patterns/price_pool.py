@@ -1,7 +1,7 @@
 """Prices met at a level, with what every option of every model costs at them: what they close is looked up.
 
 A price vector refutes all boxes in which the models' cheapest options cost more than a fleet is worth. A search meets
-hundreds of boxes and of prices, and most boxes, and many parts of others, are refuted by prices of earlier ones.
+hundreds of boxes and of prices, and many boxes, and parts of others, are refuted by prices of earlier ones.
 """
 
 from __future__ import annotations
