@@ -18,6 +18,8 @@ from tests.support.browser.hurry import hurried
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
 
+# Fixtures end with this package: while Playwright runs, this process has an event loop, and tests elsewhere start one.
+
 # Without a GPU, without a sandbox (tests may run as root in a container), without calls home.
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -39,13 +41,13 @@ def _answers(address: str) -> bool:
         return False
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def home(tmp_path_factory) -> Path:
     """Where the running dashboard has its store."""
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def address(home) -> Iterator[str]:
     """A running dashboard with an empty store."""
     port = free_port()
@@ -70,7 +72,7 @@ def address(home) -> Iterator[str]:
         process.wait(timeout=120)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(tmp_path_factory) -> Iterator[BrowserContext]:
     """Chromium without a window: one context for the pages of all tests, and what was loaded once is in its cache.
 
@@ -87,7 +89,7 @@ def shared(tmp_path_factory) -> Iterator[BrowserContext]:
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(shared) -> Browser:
     """The same Chromium, for contexts of other users."""
     assert shared.browser is not None

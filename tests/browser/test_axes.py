@@ -18,7 +18,7 @@ LABELS = """([data, layout, width]) => { const place = document.createElement('d
       .map(text => Number(text.textContent.replace(/\\s/g, '')))); }"""
 
 
-@repeated("widths", [(700,), (340, 1200)])
+@repeated("widths", [(700,), (340, 1200)], kept=0)
 def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session, widths):
     page = session()
     page.set_content("<body></body>")

@@ -70,7 +70,7 @@ DIVISIONS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-@repeated("name", DIVISIONS)
+@repeated("name", DIVISIONS, kept=0)
 def test_weights_are_gathered_to_the_bit_from_every_division(name: str, source: str, tmp_path: Path) -> None:
     processes, choices = DIVISIONS[name]
     run(source, tmp_path / "run", strategy(optimizer="adamw", **choices), processes, steps=2)

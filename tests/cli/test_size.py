@@ -70,6 +70,7 @@ def test_csv_and_json_have_all_rows_and_the_same_figures(capsys, tmp_path):
             assert entry["cost"] == (2.5 * entry["gpus"] if entry["gpu_type"] == "A100-80GB" else None)
 
 
+@pytest.mark.repeated
 def test_the_saved_request_simulates_what_the_first_row_says(capsys, tmp_path):
     saved = tmp_path / "request.json"
     assert (

@@ -195,6 +195,7 @@ def test_a_heavy_overload_is_not_stable_and_says_so(changing):
     assert any("a is not stable at 09:00, 10:00 UTC" in line for line in replay_lines(replay))
 
 
+@pytest.mark.repeated
 def test_a_sampled_day_is_the_whole_day_within_its_error(changing):
     """An overload, its queue afterwards, and the hours in balance: a twentieth of the requests gives all of it."""
     request, outcome = changing
@@ -395,6 +396,7 @@ def test_the_static_day_has_the_one_plan_all_day(changing):
     assert {(period.begin_s, period.end_s) for period in day.periods} == {(0.0, float(DAY_S))}
 
 
+@pytest.mark.repeated
 def test_a_sample_too_short_for_queues_to_settle_is_said(example):
     request, outcome = example
     rates = {model.name: (0.5 * model.demand_windows[1].demand_rps,) * 24 for model in request.models}

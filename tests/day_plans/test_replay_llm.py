@@ -54,7 +54,7 @@ def test_an_engine_is_there_when_the_day_begins_and_what_it_works_on_at_its_end_
     day = windows_day(asked, outcome, 0)
     short = [period for period in day.periods if period.begin_s > 0 or period.end_s < 86_400]
     assert [(period.begin_s, period.end_s) for period in short] == [(8 * 3600, pytest.approx(20.5 * 3600))]
-    rates = [0.4] * 8 + [1.3] * 13 + [0.4] * 3
+    rates = [0.1] * 19 + [1.3] * 2 + [0.1] * 3
     replay = workflow.replay_day(request, outcome, hourly(chat=rates), settings())
     model = model_of(replay, "windows", "chat")
     total = model.served_requests + model.lost_requests + model.waiting_requests

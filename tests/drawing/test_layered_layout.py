@@ -81,6 +81,7 @@ def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty):
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_level_of_more_boxes_than_are_ranked_exactly_keeps_them_too():
     count = EXACT_RANKS + 60
     pairs = [(i, j) for i in range(count) for j in (i + 1, i + 2 + i * 7 % 9) if j < count and i % 11]

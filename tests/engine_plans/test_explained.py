@@ -61,6 +61,7 @@ def test_every_place_has_a_reason_and_each_trial_is_the_plan_with_all_engines_th
     )
 
 
+@pytest.mark.repeated
 def test_an_eased_limit_brings_what_its_own_plan_has_and_never_less(request_, explained):
     eased = [item for item in explained.explanation.changes if item.what in ("max_ttft_ms", "max_tpot_ms")]
     assert eased

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.nasty_numbers import EXAMPLES, faults
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file, read_text, write_text
 from torchsplit_core.partitioning.solve import solve_partition
@@ -19,7 +20,7 @@ FILES = sorted(EXAMPLES.glob("*.json"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@repeated("file", FILES, kept=12, ids=lambda file: file.stem)
 def test_every_number_of_every_format_reads_or_is_one_message(file):
     tries = list(faults(file, every_leaf=False))
     assert len(tries) > 15

@@ -76,6 +76,7 @@ def far_readers(length, readers):
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_readers_of_both_ends_of_a_long_chain_meet_in_few_steps():
     """Step by step this would be 10^10 steps, which no limit of time for a test would allow."""
     ids, edges = far_readers(100_000, 100_000)

@@ -98,6 +98,7 @@ def test_a_graph_without_values_is_one_empty_region():
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_fifty_thousand_nested_regions_need_neither_recursion_nor_room():
     depth = 50_000
     tree = region_tree(nested_diamonds(depth))
@@ -109,6 +110,7 @@ def test_fifty_thousand_nested_regions_need_neither_recursion_nor_room():
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_chain_of_a_hundred_thousand_values_is_all_cut_points():
     ids = tuple(f"v{i}" for i in range(100_000))
     tree = region_tree((ids, tuple(pairwise(ids))))

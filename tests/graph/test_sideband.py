@@ -68,6 +68,7 @@ def test_the_sideband_is_that_of_the_rounds(make):
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_mask_that_loses_one_value_a_round_is_settled_in_linear_time():
     """Its first value is too large, so the second goes, then the third …: looking at all in each round would be
     10^9 looks."""

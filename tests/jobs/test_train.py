@@ -78,6 +78,7 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace):
     assert kinds == ["started", "resumed"]
 
 
+@pytest.mark.repeated
 def test_a_step_of_a_run_is_a_model_of_the_workspace(workspace, tmp_path):
     """It is traced where the file that it was trained from is trusted, and only as the file that it was then."""
     assert train_job(workspace, parameters(DIGEST), ignore_progress)["step"] == 2

@@ -181,6 +181,7 @@ def test_most_requests_are_those_of_the_best_plan_that_holds_and_sharing_loses_n
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_an_independent_simulator_agrees():
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
     outcome = planned(asked)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.seeds import repeated
 from torchsplit_core.simulation import simulate, simulate_one
 from torchsplit_core.values import (
     GammaArrivals,
@@ -102,7 +103,7 @@ def load_of(request: SimulationRequest) -> ModelLoad:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@repeated("name", CASES, kept=8)
 def test_figures_are_those_of_theory(name):
     case = CASES[name]
     load = load_of(request_of(case))
@@ -170,6 +171,7 @@ def test_lognormal_times_have_their_mean_and_spread():
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_queue_for_each_of_two_servers_waits_longer_than_one_for_both():
     case = CASES["M/M/2"]
     shared = load_of(request_of(case)).wait_ms.mean or 0.0

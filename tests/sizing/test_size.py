@@ -148,6 +148,7 @@ def test_whole_types_have_no_slices():
     ]
 
 
+@pytest.mark.repeated
 def test_the_best_rows_alone_are_simulated_and_equal_those_of_the_whole_table():
     asked = request("A100-80GB", "L40S-48GB", rate_rps=20.0)
     few, whole = size(asked, most_simulated=4), size(asked)
@@ -181,6 +182,7 @@ def test_tpot_binds_a_slow_slice_and_blocks_a_small_cache():
     assert row_of(table, "H100-SXM5-80GB", "1g.20gb").binds == "KV"
 
 
+@pytest.mark.repeated
 def test_more_memory_bandwidth_and_lighter_weights_carry_more():
     rates = [
         row_of(size(request(name), most_simulated=20), name).rate_rps

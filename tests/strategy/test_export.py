@@ -136,7 +136,10 @@ COMPILED = [
 
 @pytest.mark.torch
 @repeated(
-    "names", [MIXED[:1], MIXED[1:], sorted(CASES.keys() - {*MIXED})], ids=["staged", "sharded", "others"]
+    "names",
+    [MIXED[:1], MIXED[1:], sorted(CASES.keys() - {*MIXED})],
+    kept=0,
+    ids=["staged", "sharded", "others"],
 )
 def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: Path) -> None:
     written = [CASES[name]() for name in names]
@@ -180,6 +183,7 @@ ATTENDS = """
 
 
 @pytest.mark.torch
+@pytest.mark.repeated
 def test_compiled_layers_with_divided_sequences_attend_by_what_takes_the_place_of_torchs(
     tmp_path: Path,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 BLOCK = 10
 """Instances in one case: enough that starting a case costs little, few enough that workers share the work."""
 
-KEPT_BLOCK = 3
+KEPT_BLOCK = 2
 """The same in `make test`, where the others are left to `make test-repeated`."""
 
 

@@ -47,7 +47,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses_divided(f"{DECODER}:mixture", folder, 1, {})
 
 
-@repeated("name", DIVIDED, kept=1)
+@repeated("name", DIVIDED, kept=0)
 def test_divided_experts_have_the_losses_of_one_process(
     name: str, alone: list[float], tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_file_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None
 
 
 @pytest.mark.torch
+@pytest.mark.repeated
 def test_a_finished_run_calibrates_the_next_estimate_unless_the_request_says_no(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

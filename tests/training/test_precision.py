@@ -39,6 +39,7 @@ def test_fp16_scales_the_loss_as_a_plain_loop_does_to_the_bit_also_when_it_goes_
     assert norms[1] is None and norms[0] == wanted["norms"][0]
 
 
+@pytest.mark.repeated
 def test_fp16_on_two_processes_leaves_out_the_same_steps_on_both(tmp_path: Path) -> None:
     """A rank's gradients are twice those of one process, so that they overflow earlier; the ranks decide alike."""
     for shard in ("none", "zero1"):

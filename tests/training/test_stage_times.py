@@ -41,7 +41,7 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@repeated("name", DIVIDED, kept=1)
+@repeated("name", DIVIDED, kept=0)
 def test_a_pipeline_has_the_losses_of_one_process(name: str, alone: list[float], tmp_path: Path) -> None:
     processes, choices, options = DIVIDED[name]
     source = client_file(tmp_path, samples=SAMPLES, blocks=4)

@@ -13,7 +13,7 @@ class BlockText(str):
     __slots__ = ()
 
 
-class _Documents(yaml.SafeDumper):
+class _Documents(yaml.CSafeDumper):
     def ignore_aliases(self, data: object) -> bool:
         return True
 

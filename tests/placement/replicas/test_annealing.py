@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from tests.placement.replicas.test_threshold_vectors import graphs_of, scarce_instance
 from tests.support.placement.replicas_oracle import best_by_set
@@ -40,6 +41,7 @@ def rings(seed: int) -> ProblemInstance:
     return ProblemInstance(12, (2,) * 24, links, 1, falling_value(16, 60.0, 0.1))
 
 
+@pytest.mark.repeated
 def test_hidden_paths_are_found_and_the_same_ones_each_time():
     successes = 0
     for seed in range(4):

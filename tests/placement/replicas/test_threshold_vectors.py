@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from tests.support.placement.replicas_oracle import best_by_set, best_sum
 from tests.support.placement.search_cases import falling_value
@@ -85,6 +86,7 @@ def test_vectors_of_thresholds_end_at_the_best_sum_and_bound_it_on_the_way():
     assert several > 2
 
 
+@pytest.mark.repeated
 def test_large_fleets_are_proven_by_vectors_where_few_pipelines_fit():
     for seed in (1, 5):
         instance = scarce_instance(seed)

@@ -47,6 +47,7 @@ def test_throughputs_and_the_ends_of_their_intervals_are_added():
     assert spread.low_rps < spread.rps == 200.0 < spread.high_rps
 
 
+@pytest.mark.repeated
 def test_two_processes_give_rows_of_two(tmp_path):
     crowded = crowd(tmp_path, PRINTS, (1, 2))
     assert [(row.batch_size, row.processes, row.basis) for row in crowded.rows] == [

@@ -80,7 +80,7 @@ def test_a_run_measures_chooses_and_goes_on_by_its_choice(alone: list[float], tm
             1e-6,
         ),
     ],
-    kept=2,
+    kept=1,
 )
 def test_a_fixed_exchange_trains_as_one_process(
     request_: CommunicationRequest, words: str | None, near: float, alone: list[float], tmp_path: Path

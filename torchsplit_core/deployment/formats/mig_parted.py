@@ -122,14 +122,14 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     return (DeploymentFile("mig-parted.yaml", "\n".join(lines) + "\n" + text),)
 
 
-class _FlowIndices(yaml.SafeDumper):
+class _FlowIndices(yaml.CSafeDumper):
     """Writes device indices and PCI ids on one line, without aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
-def _sequence(dumper: yaml.SafeDumper, data: list[object]) -> yaml.Node:
+def _sequence(dumper: yaml.CSafeDumper, data: list[object]) -> yaml.Node:
     flow = all(isinstance(item, int | str) for item in data)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
 
