@@ -13,19 +13,21 @@ class BlockText(str):
     __slots__ = ()
 
 
-class _Documents(yaml.CSafeDumper):
+class Dumper(yaml.CSafeDumper):
+    """Writes no aliases."""
+
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
-_Documents.add_representer(
+Dumper.add_representer(
     BlockText, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 )
 
 
-def document(value: object) -> str:
+def document(value: object, dumper: type[Dumper] = Dumper) -> str:
     """One document."""
-    return yaml.dump(value, Dumper=_Documents, sort_keys=False, width=110)
+    return yaml.dump(value, Dumper=dumper, sort_keys=False, width=110)
 
 
 def documents(values: Iterable[object]) -> str:

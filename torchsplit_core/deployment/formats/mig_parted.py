@@ -14,6 +14,7 @@ import yaml
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, gpu_hosts
 from torchsplit_core.deployment.safe_text import one_line
+from torchsplit_core.deployment.yaml_text import Dumper, document
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.confidence.formatting import format_models
 from torchsplit_core.values import WHOLE_GPU, GpuType, PlanOutcome
@@ -122,14 +123,11 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     return (DeploymentFile("mig-parted.yaml", "\n".join(lines) + "\n" + text),)
 
 
-class _FlowIndices(yaml.CSafeDumper):
-    """Writes device indices and PCI ids on one line, without aliases."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
+class _FlowIndices(Dumper):
+    """Writes device indices and PCI ids on one line."""
 
 
-def _sequence(dumper: yaml.CSafeDumper, data: list[object]) -> yaml.Node:
+def _sequence(dumper: Dumper, data: list[object]) -> yaml.Node:
     flow = all(isinstance(item, int | str) for item in data)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
 
@@ -139,7 +137,7 @@ _FlowIndices.add_representer(list, _sequence)
 
 def dump(value: object) -> str:
     """A YAML document in ASCII, keys in the given order."""
-    return yaml.dump(value, Dumper=_FlowIndices, sort_keys=False, width=110)
+    return document(value, _FlowIndices)
 
 
 def _shape(host: Host) -> tuple[_GpuShape, ...]:

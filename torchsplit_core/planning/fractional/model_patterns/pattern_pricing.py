@@ -336,7 +336,7 @@ class _Search:
         return costs
 
     def _limits(self) -> Vector:
-        """By cover what a better one costs less than: the best one, and what the best pattern of its model leaves."""
+        """By cover what a better one costs less than: the best one, and what the best pattern of its owner leaves."""
         rows = self.rows
         best = np.minimum.reduceat(np.add.reduceat(self.costs, rows.option_starts), rows.owner_starts)
         others = self.option_least[rows.cover_options] - self.least
