@@ -78,19 +78,23 @@ class RowProgram:
         start: Mapping[int, float] | None = None,
         relative_gap: float | None = None,
         sub_programs: bool = True,
+        restarts: bool = True,
         whole_within: float | None = None,
     ) -> RowSolution:
         """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected.
 
         `start`: values of some columns, from which HiGHS makes a first solution if it can. `relative_gap` between value
         and bound at which it ends as optimal; None: HiGHS's default. `sub_programs`: whether it looks for solutions by
-        integer programs of its own, which takes half of the time where a small program has none. `whole_within`: how
-        far a value may be from a whole number; None: HiGHS's default, 10^-6.
+        integer programs of its own, which takes half of the time where a small program has none. `restarts`: whether it
+        may begin anew with what it has fixed. `whole_within`: how far a value may be from a whole number; None: HiGHS's
+        default, 10^-6.
         """
         highs = self.load(whole=integer, relative_gap=relative_gap)
         if not sub_programs:
             for option in SUB_PROGRAMS:
                 highs.setOptionValue(option, False)
+        if not restarts:
+            highs.setOptionValue("mip_allow_restart", False)
         if whole_within is not None:
             highs.setOptionValue("mip_feasibility_tolerance", whole_within)
         if start:

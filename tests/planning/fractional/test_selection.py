@@ -30,7 +30,7 @@ class Levels:
     def search(self, search: PatternSelection, deadline: float) -> None:
         for counts in search.run(deadline):
             self.counts.append(counts)
-            contents = contents_of(self.problem, counts.tenants, self.best, counts.bound, math.inf)
+            contents = contents_of(self.problem, counts, self.best, counts.bound, math.inf)
             self.best = self.best if contents is None else contents.level
             search.reached = max(search.reached, self.best)
 

@@ -14,7 +14,7 @@
 8. In boxes: levels refuted for ranges of the models' latencies.
 9. Changed: what stands together on slices (slice_contents.py), from the best plan so far on.
    On few GPUs, where service times are limited, in place of 5, 7 and 8: levels are decided for all layouts of the fleet
-   (model_patterns/level_search.py).
+   (model_patterns/level_search.py), with 9 beside it.
 10. With hard co-locations, before all these: whole slices, the plan without them for its bound, and contents of each
    GPU that keep them (colocated_contents.py) or the concrete model with them on known layouts (colocated_shares.py). On
    many GPUs, where any tie models or a loss is to be survived: pooled shares that keep co-locations and whole slices
@@ -76,6 +76,7 @@ from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
     better_contents,
+    content_plan,
     contents_of,
     is_known,
     ties_models,
@@ -153,8 +154,8 @@ MANY_WHOLE_SHARE, LESS_MANY_WHOLE_SHARE, NEAR = 0.7, 0.4, 0.98
 """The same on many GPUs, also where they are soft or the loss of a GPU is to be survived: without and with a plan of
 pooled shares that keeps all that and comes near the bound, to this part of it."""
 
-LESS_SELECT_SHARE, LESS_CONTENT_SHARE = 0.2, 0.1
-"""Parts of the remaining time for selections and contents where levels are decided after them."""
+LESS_SELECT_SHARE = 0.2
+"""Part of the remaining time for selections where levels are decided after them."""
 
 WHOLE_STEP_SHARE, SURVIVING_WHOLE_SHARE = 0.35, 0.6
 """Part of the remaining time for whole slices after pooled shares; the second where a loss is to be survived on few
@@ -413,7 +414,7 @@ class _SearchSteps:
         yield self._price_levels
         yield self._select_patterns
         if self._few_fleets():
-            yield from (self.plan_exclusive, self._change_contents, self._search_levels)
+            yield from (self.plan_exclusive, self._search_levels)
             return
         yield from (self._count_tenancies, self._solve_counts, self.plan_exclusive)
         if not by_cost:
@@ -626,9 +627,8 @@ class _SearchSteps:
         """The level of the best plan, once these layouts and tenants were searched."""
         problem = self.formulation.problem
         if is_known(problem):
-            tenants, bound = counts.tenants, self._bound()
             with self.watch.searching():
-                contents = contents_of(problem, tenants, self._reached(), bound, self.deadline)
+                contents = contents_of(problem, counts, self._reached(), self._bound(), self.deadline)
             self._add_contents(contents)
         else:
             self._solve_counted(counts, nearby=True)
@@ -669,11 +669,12 @@ class _SearchSteps:
 
     def _search_levels(self) -> None:
         """Decide levels between plan and bound."""
-        bound = self._bound()
+        bound, problem = self._bound(), self.formulation.problem
         if self.patterns is None or not math.isfinite(bound):
             return
         self.progress(0.6, "Deciding levels")
-        search = LevelSearch(self.patterns, self._reached(), bound)
+        known = content_plan(problem, self._best().gpus, self._reached()) if self.plans else None
+        search = LevelSearch(self.patterns, self._reached(), bound, known)
         with closing(search.run(self.deadline)) as plans:
             while True:
                 with self.watch.searching():
@@ -716,8 +717,7 @@ class _SearchSteps:
         best, problem = self._best(), self.formulation.problem
         self.progress(0.6, "Changing slices")
         with self.watch.searching():
-            part = LESS_CONTENT_SHARE if self._few_fleets() else CONTENT_SHARE
-            until = partial_deadline(self.deadline, part)
+            until = partial_deadline(self.deadline, CONTENT_SHARE)
             hints = self.counted[-1].tenants if self.counted else ()
             better = better_contents(problem, best, bound, until, hints)
         self._add_contents(better)

@@ -35,6 +35,7 @@ from torchsplit_core.planning.fractional.restricted_master import (
     slices_per_column,
 )
 from torchsplit_core.planning.fractional.tenancy_counts import (
+    TenancyCounts,
     counts_all_levels,
     counts_of,
     latency_part,
@@ -109,29 +110,40 @@ def better_contents(
     start = content_plan(problem, known.gpus, level) if is_known(problem) else None
     if start is None:
         return None
-    search = _Search(problem, bound, start, _longest(problem, hints))
-    search.run(deadline)
+    search = ContentSearch(problem, bound, start, _longest(problem, hints))
+    while not search.is_exhausted and time.perf_counter() < deadline:
+        search.step(deadline)
     return None if search.best is start else search.best
 
 
 def contents_of(
-    problem: Problem, tenants: Iterable[int], reached: float, bound: float, deadline: float
+    problem: Problem, counts: TenancyCounts, reached: float, bound: float, deadline: float
 ) -> ContentPlan | None:
-    """The best contents in which models keep the longest latencies of these choices (indices), by `deadline`.
+    """The best contents in which models keep the longest latencies of these tenants, by `deadline`.
 
-    None without any between the level reached and the bound. Requires `is_known`.
+    None without any between the level reached and the bound. The layouts counted come first, which is
+    quicker, then any. Requires `is_known`.
     """
-    seconds = min(STEP_S, deadline - time.perf_counter())
-    return contents_with(problem, _longest(problem, tenants), reached, bound, seconds)
+    least, best = _longest(problem, counts.tenants), None
+    for layouts in (counts.layouts, None):
+        level = reached if best is None else best.level
+        seconds = min(STEP_S, deadline - time.perf_counter())
+        best = contents_with(problem, least, level, bound, seconds, layouts) or best
+    return best
 
 
 def contents_with(
-    problem: Problem, least: Mapping[int, float], reached: float, bound: float, seconds: float
+    problem: Problem,
+    least: Mapping[int, float],
+    reached: float,
+    bound: float,
+    seconds: float,
+    layouts: Mapping[tuple[int, int], int] | None = None,
 ) -> ContentPlan | None:
-    """The same for least shares by case."""
+    """The same for least shares by case, in these layouts or in any."""
     if reached >= bound or not math.isfinite(bound):
         return None
-    return _Search(problem, bound, ContentPlan(reached, {}, {}, least), {}).first(seconds)
+    return ContentSearch(problem, bound, ContentPlan(reached, {}, {}, least), {}).first(seconds, layouts)
 
 
 def _longest(problem: Problem, tenants: Iterable[int]) -> dict[int, float]:
@@ -233,8 +245,8 @@ def list_points(problem: Problem) -> Points:
 
 
 @dataclass
-class _Search:
-    """The best plan so far, and programs around it."""
+class ContentSearch:
+    """The best plan so far, and programs around it. Requires `is_known`."""
 
     problem: Problem
     bound: float
@@ -242,33 +254,44 @@ class _Search:
     hints: Mapping[int, float]
     options: dict[int, list[float]] = field(init=False)
     points: Points = field(init=False)
+    turns: Iterator[dict[int, list[float]]] = field(init=False)
+    failures: int = 0
+    is_tried: bool = False
+    """Whether a program had few enough contents."""
 
     def __post_init__(self) -> None:
         self.options, self.points = list_options(self.problem), list_points(self.problem)
+        self.turns = self._turns(random.Random(0))
 
-    def run(self, deadline: float) -> None:
-        """Solve programs until the deadline, the bound, or too many without a better plan."""
-        failures, tried, turns = 0, 0, self._turns(random.Random(0))
-        while failures < MAX_FAILURES and time.perf_counter() < deadline:
-            if self.best.level >= self.bound * (1 - TOLERANCE):
-                return
-            program = ContentProgram(self.problem, self.points, next(turns), LEVEL_SCALE / self.bound)
-            if len(program.contents) > MAX_CONTENTS:
-                if not tried:
-                    # Those of the best plan alone are too many already.
-                    return
-                failures += 1
-                continue
-            tried += 1
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the bound is reached, or too many programs in a row brought no better plan."""
+        return self.failures >= MAX_FAILURES or self.best.level >= self.bound * (1 - TOLERANCE)
+
+    def step(self, deadline: float) -> ContentPlan | None:
+        """A better plan by one more program, the best from then on; None without one."""
+        program = ContentProgram(self.problem, self.points, next(self.turns), LEVEL_SCALE / self.bound)
+        plan = None
+        if len(program.contents) <= MAX_CONTENTS:
+            self.is_tried = True
             plan = self._solve(program, min(STEP_S, deadline - time.perf_counter()))
-            if plan is not None and plan.level > self.best.level * (1 + LEAST_GAIN):
-                self.best, failures = plan, 0
-            else:
-                failures += 1
+        elif not self.is_tried:
+            # Those of the best plan alone are too many already.
+            self.failures = MAX_FAILURES
+        if plan is None or plan.level <= self.best.level * (1 + LEAST_GAIN):
+            self.failures += 1
+            return None
+        self.best, self.failures = plan, 0
+        return plan
 
-    def first(self, seconds: float) -> ContentPlan | None:
-        """A better plan with the options of the best one; None if there is none, or none in time."""
+    def first(
+        self, seconds: float, layouts: Mapping[tuple[int, int], int] | None = None
+    ) -> ContentPlan | None:
+        """A better plan with the options of the best one, in these layouts or in any; None if there is none, or none in
+        time."""
         program = ContentProgram(self.problem, self.points, self._kept(), LEVEL_SCALE / self.bound)
+        if layouts is not None:
+            program.hold(layouts)
         program.require(self.best.level * (1 + RELATIVE_GAP))
         return None if len(program.contents) > MAX_CONTENTS else self._solve(program, seconds)
 
@@ -300,7 +323,8 @@ class _Search:
     def _solve(self, program: ContentProgram, seconds: float) -> ContentPlan | None:
         try:
             start = program.values_of(self.best) if self.best.layouts else None
-            solution = program.rows.solve(seconds, start=start, relative_gap=RELATIVE_GAP)
+            # In a second HiGHS comes further without restarts.
+            solution = program.rows.solve(seconds, start=start, relative_gap=RELATIVE_GAP, restarts=False)
         except ProgramRejected:
             return None
         return program.read(solution.values.tolist()) if len(solution.values) else None
@@ -360,6 +384,10 @@ class ContentProgram:
         self.require(level)
         self.rows.cost[self.level] = 0.0
         self.rows.upper[self.level] = min(self.rows.upper[self.level], level * self.scale)
+        self.hold(layouts)
+
+    def hold(self, layouts: Mapping[tuple[int, int], int]) -> None:
+        """Have so many GPUs by (group, layout)."""
         for key, column in self.layouts.items():
             count = float(layouts.get(key, 0))
             self.rows.add_row(count, count, [column], [1.0])

@@ -20,12 +20,9 @@ Exhausted, the level is refuted. Nodes that could be neither closed nor divided 
 from __future__ import annotations
 
 import math
-import threading
+import random
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 
@@ -34,6 +31,7 @@ import numpy as np
 from torchsplit_core.planning.fractional.model_patterns.level_bounds import positive_rates
 from torchsplit_core.planning.fractional.model_patterns.level_program import LevelProgram, ModelPatterns
 from torchsplit_core.planning.fractional.model_patterns.patterns import Box, Vector
+from torchsplit_core.planning.fractional.model_patterns.plan_search import PlanSearch
 from torchsplit_core.planning.fractional.model_patterns.price_pool import BoxDivision, PricePool
 from torchsplit_core.planning.fractional.slice_contents import (
     LEVEL_SCALE,
@@ -42,12 +40,10 @@ from torchsplit_core.planning.fractional.slice_contents import (
     ContentPlan,
     ContentProgram,
     Points,
-    contents_with,
     list_options,
     list_points,
 )
 from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity
-from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.solver.highs import ProgramRejected
 
@@ -64,6 +60,9 @@ count memory exactly."""
 FEW_FLEETS = 20
 """Open fleets above which the linear program is solved with divisible layouts first."""
 
+DRAWN = 4
+"""Latencies drawn from a solution of the linear program by their parts there, beside the likely ones."""
+
 MAX_CLOSED = 10
 """Fleets without contents in a box, after which it is divided."""
 
@@ -72,9 +71,6 @@ COLUMNS = 2
 
 LEAF_S = 5.0
 """Seconds of the program of a node that cannot be divided."""
-
-REPAIR_S, MAX_REPAIRS = 0.5, 8
-"""Seconds of a program of contents near a solution that is no plan, and the latest of these that wait for one."""
 
 FIRST_STEP = 0.1
 """Part of what is between plan and bound by which levels fall at first."""
@@ -139,6 +135,8 @@ class LevelSearch:
     patterns: ModelPatterns
     reached: float
     bound: float
+    known: ContentPlan | None = None
+    """The plan that has reached it, if contents cover it."""
     first_bound: float = field(init=False)
     fleets: Counts = field(init=False)
     """GPUs by layout column for each fleet."""
@@ -149,7 +147,8 @@ class LevelSearch:
     pool: PricePool | None = None
     nodes: list[_Node] = field(init=False)
     """Those that all options are divided into."""
-    repairs: _Repairs = field(init=False)
+    plans: PlanSearch = field(init=False)
+    draw: random.Random = field(default_factory=lambda: random.Random(0))
 
     def __post_init__(self) -> None:
         self.first_bound = self.bound
@@ -159,15 +158,15 @@ class LevelSearch:
         self.least_shares = list_options(self.patterns.problem)
         box = self.patterns.whole_box
         self.nodes = [_Node(box, box, np.arange(len(self.fleets)), 0.0, self.bound)]
-        self.repairs = _Repairs(self.patterns.problem)
+        self.plans = PlanSearch(self.patterns.problem, self, self.known)
 
     def run(self, deadline: float) -> Generator[ContentPlan, None, None]:
         """Plans above the level reached until `deadline` (time.perf_counter); the caller then raises `reached`, and
-        closes what it does not exhaust: a thread seeks repairs as long."""
-        with self.repairs.begun(self, deadline):
+        closes what it does not exhaust: a thread seeks plans as long."""
+        with self.plans.begun(deadline):
             yield from self._run(deadline)
         # What was still sought when the search ended.
-        while (plan := self.repairs.better(self.reached)) is not None:
+        while (plan := self.plans.better()) is not None:
             yield plan
 
     def _run(self, deadline: float) -> Iterator[ContentPlan]:
@@ -177,6 +176,7 @@ class LevelSearch:
             search = _NodeSearch(self, self._level(step, undecided))
             while (plan := search.next_plan(begun + TRY_SHARE * (deadline - begun))) is not None:
                 yield plan
+                self.plans.start_from(plan)
                 if self.reached >= search.level * (1 - TOLERANCE) and self._is_open():
                     # What is refuted stays so at a higher level: the search goes on where it is.
                     search.raise_to(self._level(step, 0))
@@ -269,7 +269,7 @@ class _NodeSearch:
     def next_plan(self, until: float) -> ContentPlan | None:
         """A plan at the level; None where there is no further one, or none in time."""
         while self.stack and time.perf_counter() < until:
-            plan = self._look_at(self.stack.pop(), until) or self.search.repairs.better(self.search.reached)
+            plan = self._look_at(self.stack.pop(), until) or self.search.plans.better()
             if plan is not None:
                 return plan
         return None
@@ -299,9 +299,9 @@ class _NodeSearch:
                 # Its box may hold a better one.
                 self.stack.append(node)
                 return contents.plan()
-            self.search.repairs.add(self._mixed_shares())
+            self.search.plans.repair(self._mixed_shares())
             if status == "relaxed" and contents is not None:
-                self.search.repairs.add(contents.repairs(self.search.least_shares))
+                self.search.plans.repair(contents.repairs(self.search.least_shares))
                 division = contents.division(node.box) or division
             if division is None:
                 self.closed.append(node)
@@ -324,6 +324,12 @@ class _NodeSearch:
                 option = max(parts, key=parts.__getitem__) if by_weight else min(parts)
                 least[patterns.options[model][option].case] = _least(patterns, model, option)
             yield least
+        for _ in range(DRAWN):
+            drawn = (
+                patterns.options[model][self.search.draw.choices(list(parts), list(parts.values()))[0]]
+                for model, parts in weights.items()
+            )
+            yield {option.case: option.stages[0].least for option in drawn}
 
     def _refute(self, node: _Node, until: float, *, divisible: bool) -> tuple[_Node, int | None]:
         """What prices leave of the node, and a fleet for which the linear program has a solution; None without any, or
@@ -381,62 +387,6 @@ class _NodeSearch:
             if not program.improve(pool.cheapest(priced, node.box, COLUMNS)) or solved:
                 return node, True
         return node, False
-
-
-class _Repairs:
-    """Contents with the latencies of solutions that are no plans, sought beside the search: HiGHS leaves it a core."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.tried: set[tuple[tuple[int, float], ...]] = set()
-        """Least shares by case for which contents were sought."""
-        self.waiting: deque[dict[int, float]] = deque(maxlen=MAX_REPAIRS)
-        self.plans: deque[ContentPlan] = deque()
-        self.changed = threading.Condition()
-        self.ended = False
-
-    def add(self, shares: Iterable[dict[int, float]]) -> None:
-        """Seek plans with these least shares by case; the latest come first."""
-        with self.changed:
-            self.waiting.extend(shares)
-            self.changed.notify()
-
-    def better(self, reached: float) -> ContentPlan | None:
-        """A plan above this level, if there is one."""
-        while self.plans:
-            plan = self.plans.popleft()
-            if plan.level > reached:
-                return plan
-        return None
-
-    @contextmanager
-    def begun(self, search: LevelSearch, deadline: float) -> Iterator[None]:
-        """Seek between what a search has reached and its bound, as it goes on."""
-        with ThreadPoolExecutor(1) as executor:
-            work = executor.submit(self._work, search, deadline)
-            try:
-                yield
-            finally:
-                with self.changed:
-                    self.ended = True
-                    self.changed.notify()
-            work.result()
-
-    def _work(self, search: LevelSearch, deadline: float) -> None:
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.ended or self.waiting)
-                if self.ended:
-                    return
-                least = self.waiting.pop()
-            key = tuple(sorted(least.items()))
-            seconds = min(REPAIR_S, deadline - time.perf_counter())
-            if key in self.tried or seconds <= 0:
-                continue
-            self.tried.add(key)
-            plan = contents_with(self.problem, least, search.reached, search.bound, seconds)
-            if plan is not None:
-                self.plans.append(plan)
 
 
 class _Contents:
